@@ -1,0 +1,108 @@
+"""The interface of a lane: one device that evaluates candidates, one job at a time.
+
+All methods block; the engine calls them in a thread of the lane's own. Only `cancel` may be called from another thread.
+Failures of a candidate are results; failures of the machine raise EnvironmentFailure; a malformed problem raises
+ProblemError.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from kbtui.state.records import (
+    Compilation,
+    DeviceInfo,
+    KernelFacts,
+    ProblemInfo,
+    Signature,
+    Timing,
+    TimingKind,
+    Verification,
+)
+
+Report = Callable[[str, str], None]
+"""`report(stage, text)`: progress for whoever watches."""
+
+
+class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lane is made from.
+
+    `device` is "cpu" or "cuda:N"; `target` such as "sm_90" is used on `cpu` only. `python` is the interpreter that
+    has torch and triton.
+    `scratch` is a folder on a local disk, the lane's own.
+    """
+
+    problem: Path
+    device: str
+    target: str = "sm_90"
+    python: str
+    scratch: Path
+    seed: int = 0
+    objective: str = "geomean"
+    deadline_s: float = 120.0
+
+
+class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a started lane says of itself."""
+
+    device: DeviceInfo
+    timing: TimingKind
+    versions: dict[str, str]
+    isolation: dict[str, str]
+    problem: ProblemInfo
+
+
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
+    timing: Timing
+    signature: Signature
+
+
+class Lane(ABC):
+    facts: LaneFacts
+
+    @abstractmethod
+    def start(self) -> LaneFacts:
+        """Start oracle and zygotes and describe the problem. Raises EnvironmentFailure or ProblemError."""
+
+    @abstractmethod
+    def compile(self, source: str, report: Report) -> Compilation:
+        """Compile every kernel that the timed cases launch."""
+
+    @abstractmethod
+    def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
+        """Run against the oracle: boundary cases relative to the candidate's blocks, and (cuda) the timed cases."""
+
+    @abstractmethod
+    def time(
+        self,
+        source: str,
+        kernels: tuple[KernelFacts, ...],
+        baseline: Timing | None,
+        baseline_source: str,
+        parent: Timing | None,
+        report: Report,
+    ) -> Evaluated:
+        """Measure (cuda) or model (cpu) against the baseline; `baseline` None means that this candidate is the baseline."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Kill the job that runs, if one does: its method returns a result with verdict "unknown" and reason "cancelled"."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all processes of the lane and remove its scratch folder. Never raises; may be called twice."""
+
+
+def open_lane(spec: LaneSpec) -> Lane:
+    """The lane for `spec.device`, not yet started."""
+    if spec.device == "cpu":
+        from kbtui.evaluate.cpu import CpuLane
+
+        return CpuLane(spec)
+    from kbtui.evaluate.cuda import CudaLane
+
+    return CudaLane(spec)

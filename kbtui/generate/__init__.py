@@ -1,0 +1,1 @@
+"""What writes candidate source: `rewrite` (libcst), `llm`, `replay`, `inject`."""

@@ -1,0 +1,1 @@
+"""Journals and the DuckDB database derived from them."""

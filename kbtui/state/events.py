@@ -1,0 +1,345 @@
+"""Everything that can happen in a run, as typed immutable events; and their JSON form.
+
+Durable events are journalled and numbered (`seq` from 1). Transient ones have `seq` 0, are the last value per key,
+and reach viewers
+only when there is room. Choices are data: an event carries the numbers behind a choice, so that an old journal folds
+the same under
+a newer policy. In JSON the tag `type` comes first.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Union
+
+import msgspec
+
+from kbtui.state.records import (
+    ArmScore,
+    ArmStatistics,
+    Compilation,
+    DeviceInfo,
+    Features,
+    Owner,
+    ProblemInfo,
+    Scalar,
+    Signature,
+    Strategy,
+    Summary,
+    Timing,
+    TimingKind,
+    Verification,
+)
+
+JOURNAL_VERSION = 1
+"""Raised when an older kbtui could no longer fold a new journal."""
+
+
+def _tag(name: str) -> str:
+    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_tag):
+    """Base of all events. `t` is seconds since the epoch, `elapsed` the run's own clock in seconds (pauses of the
+    process excluded)."""
+
+    seq: int = 0
+    t: float = 0.0
+    elapsed: float = 0.0
+
+
+# ---------------------------------------------------------------- life of the run
+
+
+class RunStarted(Event, frozen=True, kw_only=True):
+    """First event of every journal."""
+
+    journal_version: int
+    run_id: str
+    problem: ProblemInfo
+    device: DeviceInfo
+    timing: TimingKind
+    policy: str
+    policy_parameters: dict[str, Scalar]
+    generator: str
+    objective: str
+    seed: int
+    iterations: int
+    budget_usd: float | None
+    parallel: int
+    versions: dict[str, str]
+    isolation: dict[str, str]
+    python: str
+    model: str = ""
+    host: str = ""
+    user: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+class RunContinued(Event, frozen=True, kw_only=True):
+    """A new run process took over (`run --continue`). `cut_bytes` were behind the journal's last newline and were dropped."""
+
+    pid: int
+    cut_bytes: int = 0
+    versions: dict[str, str] = {}
+    iterations: int | None = None
+
+
+class RunPaused(Event, frozen=True, kw_only=True):
+    """No new pull starts. `by` is a person, or "kbtui" when a provider or the environment is at fault."""
+
+    by: str
+    reason: str = ""
+    owner: Owner | None = None
+
+
+class RunResumed(Event, frozen=True, kw_only=True):
+    by: str
+
+
+class RunStopped(Event, frozen=True, kw_only=True):
+    """Last event of a finished run. `stopped_by`: "iterations", "budget", "user", "no arms", "error: ..."."""
+
+    stopped_by: str
+    summary: Summary
+
+
+class Noted(Event, frozen=True, kw_only=True):
+    """A line for the log."""
+
+    level: Literal["info", "warning", "error"]
+    text: str
+    source: str = "kbtui"
+
+
+# ---------------------------------------------------------------- the bandit
+
+
+class Clustered(Event, frozen=True, kw_only=True):
+    """A new partition of the frontier, with the arm statistics recomputed from the pull log under it."""
+
+    pull: int
+    labels: dict[int, int]
+    representatives: dict[int, int]
+    features: dict[int, Features]
+    arms: tuple[ArmStatistics, ...]
+    reason: str = ""
+
+
+class Masked(Event, frozen=True, kw_only=True):
+    """The signature of each cluster's representative, and what it holds back: cluster -> strategy -> reason ("" is
+    never stored)."""
+
+    pull: int
+    signatures: dict[int, Signature]
+    held: dict[int, dict[str, str]]
+
+
+class Selected(Event, frozen=True, kw_only=True):
+    """The choice of an arm and a parent for a pull. `scores` hold every arm, the held ones too; `forced` is the `seq`
+    of the Forced event."""
+
+    pull: int
+    cluster: int
+    strategy: Strategy
+    parent_id: int
+    scores: tuple[ArmScore, ...]
+    runner_up: tuple[int, str] | None = None
+    forced: int | None = None
+    reason: str = ""
+
+
+class Rewarded(Event, frozen=True, kw_only=True):
+    """End of a pull that the bandit sees. `mean` and `pulls` are the arm's after the update."""
+
+    pull: int
+    cluster: int
+    strategy: Strategy
+    candidate_id: int | None
+    reward: float
+    mean: float
+    pulls: float
+    outcome: str
+
+
+class PullDropped(Event, frozen=True, kw_only=True):
+    """End of a pull that the bandit does not see: the environment or a provider failed, a person cancelled, or no new
+    variant existed."""
+
+    pull: int
+    owner: Owner | None
+    reason: str
+
+
+# ---------------------------------------------------------------- candidates
+
+
+class Generated(Event, frozen=True, kw_only=True):
+    """A candidate's source exists. The baseline is candidate 0 with `pull` 0, no parent and no strategy."""
+
+    candidate_id: int
+    parent_id: int | None
+    pull: int
+    strategy: Strategy | None
+    generator: str
+    move: str
+    source: str
+    source_digest: str
+    syntax_digest: str
+    detail: str = ""
+    cost_usd: float = 0.0
+    tokens: int = 0
+    by: str = ""
+
+
+class MovesFound(Event, frozen=True, kw_only=True):
+    """How many moves each strategy still offers on a candidate; a strategy missing or at 0 is no arm for this parent."""
+
+    candidate_id: int
+    moves: dict[str, int]
+
+
+class Pruned(Event, frozen=True, kw_only=True):
+    """A candidate that went no further, with the stage, the reason and the number behind it."""
+
+    candidate_id: int
+    stage: str
+    reason: str
+    value: float | None = None
+    limit: float | None = None
+
+
+class Compiled(Event, frozen=True, kw_only=True):
+    candidate_id: int
+    compilation: Compilation
+
+
+class Verified(Event, frozen=True, kw_only=True):
+    candidate_id: int
+    verification: Verification
+
+
+class Timed(Event, frozen=True, kw_only=True):
+    candidate_id: int
+    timing: Timing
+    signature: Signature
+
+
+class BestChanged(Event, frozen=True, kw_only=True):
+    """A candidate became the best of the run and was exported to `path`."""
+
+    candidate_id: int
+    path: str
+
+
+# ---------------------------------------------------------------- what people did (`by`: user@tty or user@script)
+
+
+class Forced(Event, frozen=True, kw_only=True):
+    by: str
+    strategy: Strategy
+    cluster: int | None = None
+    parent_id: int | None = None
+
+
+class Banned(Event, frozen=True, kw_only=True):
+    """No pull on the arm until unbanned; `cluster` None bans the strategy everywhere."""
+
+    by: str
+    strategy: Strategy
+    cluster: int | None = None
+
+
+class Unbanned(Event, frozen=True, kw_only=True):
+    by: str
+    strategy: Strategy
+    cluster: int | None = None
+
+
+class Stepped(Event, frozen=True, kw_only=True):
+    """One pull while paused."""
+
+    by: str
+
+
+class Injected(Event, frozen=True, kw_only=True):
+    """A person's own version was queued; its Generated event follows with the same `name`."""
+
+    by: str
+    name: str
+    source: str
+
+
+class Pinned(Event, frozen=True, kw_only=True):
+    """Pulls take this parent; None unpins."""
+
+    by: str
+    parent_id: int | None
+
+
+class BudgetChanged(Event, frozen=True, kw_only=True):
+    by: str
+    iterations: int | None = None
+    budget_usd: float | None = None
+
+
+class Tagged(Event, frozen=True, kw_only=True):
+    by: str
+    candidate_id: int
+    tag: str
+    note: str = ""
+
+
+# ---------------------------------------------------------------- transient
+
+
+class GpuSampled(Event, frozen=True, kw_only=True):
+    """GPU counters; a field that could not be read is absent from `values` and its reason is in `missing`.
+
+    Keys: busy_percent, memory_used_bytes, memory_total_bytes, power_w, power_limit_w, temperature_c, sm_clock_mhz,
+    sm_clock_max_mhz, memory_clock_mhz, sm_active_percent, dram_active_percent, throttle (1.0 when throttled).
+    """
+
+    device: str
+    uuid: str
+    values: dict[str, float]
+    missing: dict[str, str] = {}
+    reasons: tuple[str, ...] = ()
+
+
+class Progressed(Event, frozen=True, kw_only=True):
+    """What is being done right now: `stage` is one of selecting, generating, compiling, verifying, timing, profiling,
+    waiting, idle."""
+
+    stage: str
+    text: str = ""
+    pull: int = 0
+    candidate_id: int | None = None
+
+
+Durable = Union[  # noqa: UP007  (msgspec reads a runtime union)
+    RunStarted, RunContinued, RunPaused, RunResumed, RunStopped, Noted, Clustered, Masked, Selected, Rewarded,
+    PullDropped,
+    Generated, MovesFound, Pruned, Compiled, Verified, Timed, BestChanged, Forced, Banned, Unbanned, Stepped,
+    Injected, Pinned,
+    BudgetChanged, Tagged,
+]  # fmt: skip
+Transient = Union[GpuSampled, Progressed]  # noqa: UP007
+AnyEvent = Union[Durable, Transient]  # noqa: UP007
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def encode(event: Event) -> bytes:
+    """One line of JSON without the newline, `type` first."""
+    return _encoder.encode(event)
+
+
+def decode(line: bytes | str) -> AnyEvent:
+    """The event of one line. Raises msgspec.ValidationError or msgspec.DecodeError for anything else."""
+    return _decoder.decode(line)
+
+
+def is_durable(event: Event) -> bool:
+    """Whether the event belongs in the journal."""
+    return not isinstance(event, GpuSampled | Progressed)

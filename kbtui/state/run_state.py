@@ -1,0 +1,458 @@
+"""`RunState`: what follows from a run's events. A fold that copies and adds, and decides nothing.
+
+The engine, the cockpit, `attach`, resume, replay and the tests all build their state here, by applying the same
+events in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kbtui.state import events as e
+from kbtui.state.records import (
+    BASELINE_ID,
+    ArmScore,
+    Compilation,
+    Signature,
+    Strategy,
+    Summary,
+    Timing,
+    Verification,
+)
+
+LOG_LINES = 2000
+"""Log lines kept in memory; the journal has them all."""
+
+
+class Candidate(msgspec.Struct, kw_only=True):
+    """One version of the kernel and all that is known of it. `stage` says how far it came: generated, pruned,
+    compiled, verified, timed."""
+
+    id: int
+    parent_id: int | None
+    pull: int
+    strategy: Strategy | None
+    generator: str
+    move: str
+    source: str
+    source_digest: str
+    syntax_digest: str
+    detail: str = ""
+    by: str = ""
+    born: float = 0.0
+    stage: str = "generated"
+    pruned: e.Pruned | None = None
+    compilation: Compilation | None = None
+    verification: Verification | None = None
+    timing: Timing | None = None
+    signature: Signature | None = None
+    moves: dict[str, int] = {}
+    cluster: int | None = None
+    reward: float | None = None
+    cost_usd: float = 0.0
+    tokens: int = 0
+    path: str = ""
+    tags: list[str] = []
+    note: str = ""
+    children: list[int] = []
+
+    @property
+    def correct(self) -> bool:
+        """On the frontier: verified correct."""
+        return self.verification is not None and self.verification.verdict == "correct"
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured speedup over the baseline; None when modelled or untimed."""
+        return self.timing.ratio if self.timing is not None else None
+
+    @property
+    def estimate(self) -> float | None:
+        """Modelled ratio to the baseline; None when measured or untimed."""
+        return self.timing.estimate if self.timing is not None else None
+
+    @property
+    def status(self) -> str:
+        """One word for how it ended or how far it came."""
+        if self.pruned is not None:
+            return "pruned"
+        if self.compilation is not None and not self.compilation.ok:
+            return self.compilation.outcome
+        if self.verification is not None and self.verification.verdict != "correct":
+            return self.verification.verdict
+        if self.timing is not None:
+            return self.timing.verdict
+        return self.stage
+
+
+class Pull(msgspec.Struct, kw_only=True):
+    """One play of an arm. `ended` when rewarded or dropped."""
+
+    number: int
+    cluster: int
+    strategy: Strategy
+    parent_id: int
+    forced: bool = False
+    candidate_ids: list[int] = []
+    reward: float | None = None
+    outcome: str = ""
+    ended: bool = False
+    seen: bool = False
+    """Whether the bandit sees it: rewarded, not dropped."""
+
+
+class Arm(msgspec.Struct, kw_only=True):
+    cluster: int
+    strategy: Strategy
+    pulls: float
+    mean: float
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    t: float
+    level: str
+    text: str
+
+
+class RunState:
+    """The state of one run. Read its attributes; change it only by `apply`."""
+
+    def __init__(self) -> None:
+        self.started: e.RunStarted | None = None
+        self.status: str = "starting"
+        """starting, running, paused, stopped"""
+        self.pause_reason: str = ""
+        self.seq: int = 0
+        self.first_t: float = 0.0
+        self.last_t: float = 0.0
+        self.elapsed: float = 0.0
+        self.iterations: int = 0
+        self.budget_usd: float | None = None
+        self.candidates: dict[int, Candidate] = {}
+        self.pulls: dict[int, Pull] = {}
+        self.arms: dict[tuple[int, str], Arm] = {}
+        self.labels: dict[int, int] = {}
+        self.representatives: dict[int, int] = {}
+        self.signatures: dict[int, Signature] = {}
+        self.held: dict[int, dict[str, str]] = {}
+        self.scores: tuple[ArmScore, ...] = ()
+        self.selected: e.Selected | None = None
+        self.bans: set[tuple[int | None, str]] = set()
+        self.forces: dict[int, e.Forced] = {}
+        """Forced events by seq that no selection has used yet, in order."""
+        self.injections: dict[int, e.Injected] = {}
+        """Injected events by seq that have no candidate yet, in order."""
+        self.steps: int = 0
+        """Pulls still allowed while paused."""
+        self.pinned: int | None = None
+        self.best_id: int | None = None
+        self.curve: list[tuple[int, float]] = []
+        """(pull, ratio or estimate of the best so far), one point per change."""
+        self.cost_usd: float = 0.0
+        self.tokens: int = 0
+        self.pulls_ended: int = 0
+        self.last_clustered: e.Clustered | None = None
+        self.summary: Summary | None = None
+        self.stopped_by: str = ""
+        self.log: deque[LogLine] = deque(maxlen=LOG_LINES)
+        self.gpu: dict[str, e.GpuSampled] = {}
+        self.progress: e.Progressed | None = None
+        self.digests: dict[str, int] = {}
+        """Normalised syntax digest -> first candidate that has it."""
+
+    # ------------------------------------------------------------ derived, for reading
+
+    @property
+    def baseline(self) -> Candidate | None:
+        return self.candidates.get(BASELINE_ID)
+
+    @property
+    def best(self) -> Candidate | None:
+        return self.candidates.get(self.best_id) if self.best_id is not None else None
+
+    @property
+    def modelled(self) -> bool:
+        """Whether the run's times are estimates."""
+        return self.started is not None and self.started.timing == "modelled"
+
+    @property
+    def frontier(self) -> list[Candidate]:
+        """The correct candidates, by id."""
+        return [c for c in self.candidates.values() if c.correct]
+
+    @property
+    def open_pulls(self) -> list[Pull]:
+        """Pulls begun and not ended: in flight, or cut short by a crash."""
+        return [p for p in self.pulls.values() if not p.ended]
+
+    def banned(self, cluster: int, strategy: str) -> bool:
+        return (cluster, strategy) in self.bans or (None, strategy) in self.bans
+
+    # ------------------------------------------------------------ the fold
+
+    def apply(self, event: e.Event) -> None:
+        """Fold one event. Transient events replace the last of their kind. Unknown kinds are a programming error (KeyError)."""
+        if event.seq:
+            self.seq = event.seq
+            self.first_t = self.first_t or event.t
+            self.last_t = event.t
+            self.elapsed = max(self.elapsed, event.elapsed)
+        _FOLD[type(event)](self, event)
+
+    def apply_all(self, events: Iterable[e.Event]) -> RunState:
+        for event in events:
+            self.apply(event)
+        return self
+
+    def _say(self, event: e.Event, text: str, level: str = "info") -> None:
+        self.log.append(LogLine(event.t, level, text))
+
+    def _run_started(self, event: e.RunStarted) -> None:
+        self.started = event
+        self.status = "running"
+        self.iterations = event.iterations
+        self.budget_usd = event.budget_usd
+        self._say(event, f"run {event.run_id} started: {event.problem.name} on {event.device.name}")
+
+    def _run_continued(self, event: e.RunContinued) -> None:
+        self.status = "running"
+        self.summary = None
+        self.stopped_by = ""
+        self.steps = 0
+        if event.iterations is not None:
+            self.iterations = event.iterations
+        self._say(event, f"continued by process {event.pid}")
+
+    def _run_paused(self, event: e.RunPaused) -> None:
+        self.status = "paused"
+        self.steps = 0
+        self.pause_reason = event.reason
+        why = f": {event.reason}" if event.reason else ""
+        self._say(event, f"paused by {event.by}{why}", "warning" if event.owner else "info")
+
+    def _run_resumed(self, event: e.RunResumed) -> None:
+        self.status = "running"
+        self.steps = 0
+        self.pause_reason = ""
+        self._say(event, f"resumed by {event.by}")
+
+    def _run_stopped(self, event: e.RunStopped) -> None:
+        self.status = "stopped"
+        self.stopped_by = event.stopped_by
+        self.summary = event.summary
+        self.progress = None
+        self._say(event, f"stopped by {event.stopped_by}")
+
+    def _noted(self, event: e.Noted) -> None:
+        self._say(event, f"{event.source}: {event.text}" if event.source != "kbtui" else event.text, event.level)
+
+    def _clustered(self, event: e.Clustered) -> None:
+        self.last_clustered = event
+        self.labels = dict(event.labels)
+        self.representatives = dict(event.representatives)
+        self.arms = {
+            (a.cluster, a.strategy): Arm(cluster=a.cluster, strategy=a.strategy, pulls=a.pulls, mean=a.mean)
+            for a in event.arms
+        }
+        for candidate in self.candidates.values():
+            candidate.cluster = self.labels.get(candidate.id)
+        self._say(event, f"{len(set(event.labels.values()))} clusters of {len(event.labels)} candidates")
+
+    def _masked(self, event: e.Masked) -> None:
+        self.signatures = dict(event.signatures)
+        self.held = {k: dict(v) for k, v in event.held.items()}
+
+    def _selected(self, event: e.Selected) -> None:
+        self.selected = event
+        self.scores = event.scores
+        self.pulls[event.pull] = Pull(
+            number=event.pull,
+            cluster=event.cluster,
+            strategy=event.strategy,
+            parent_id=event.parent_id,
+            forced=event.forced is not None,
+        )
+        if event.forced is not None:
+            self.forces.pop(event.forced, None)
+        if self.status == "paused" and self.steps:
+            self.steps -= 1
+        how = "forced " if event.forced is not None else ""
+        self._say(event, f"pull {event.pull}: {how}c{event.cluster} {event.strategy} from #{event.parent_id}")
+
+    def _rewarded(self, event: e.Rewarded) -> None:
+        self.arms[event.cluster, event.strategy] = Arm(
+            cluster=event.cluster, strategy=event.strategy, pulls=event.pulls, mean=event.mean
+        )
+        if event.candidate_id is not None and event.candidate_id in self.candidates:
+            self.candidates[event.candidate_id].reward = event.reward
+        pull = self.pulls.get(event.pull)
+        if pull is not None and not pull.ended:
+            pull.reward, pull.outcome, pull.ended, pull.seen = event.reward, event.outcome, True, True
+            self.pulls_ended += 1
+
+    def _pull_dropped(self, event: e.PullDropped) -> None:
+        pull = self.pulls.get(event.pull)
+        if pull is not None and not pull.ended:
+            pull.outcome, pull.ended = "dropped", True
+            self.pulls_ended += 1
+        self._say(event, f"pull {event.pull} dropped: {event.reason}", "warning")
+
+    def _generated(self, event: e.Generated) -> None:
+        self.candidates[event.candidate_id] = Candidate(
+            id=event.candidate_id,
+            parent_id=event.parent_id,
+            pull=event.pull,
+            strategy=event.strategy,
+            generator=event.generator,
+            move=event.move,
+            source=event.source,
+            source_digest=event.source_digest,
+            syntax_digest=event.syntax_digest,
+            detail=event.detail,
+            by=event.by,
+            born=event.t,
+            cost_usd=event.cost_usd,
+            tokens=event.tokens,
+        )
+        self.digests.setdefault(event.syntax_digest, event.candidate_id)
+        self.cost_usd += event.cost_usd
+        self.tokens += event.tokens
+        if event.parent_id is not None and event.parent_id in self.candidates:
+            self.candidates[event.parent_id].children.append(event.candidate_id)
+        pull = self.pulls.get(event.pull)
+        if pull is not None:
+            pull.candidate_ids.append(event.candidate_id)
+        if event.generator == "inject":
+            for seq, queued in list(self.injections.items()):
+                if queued.name == event.move and queued.source == event.source:
+                    del self.injections[seq]
+                    break
+
+    def _moves_found(self, event: e.MovesFound) -> None:
+        self.candidates[event.candidate_id].moves = dict(event.moves)
+
+    def _pruned(self, event: e.Pruned) -> None:
+        candidate = self.candidates[event.candidate_id]
+        candidate.pruned, candidate.stage = event, "pruned"
+        self._say(event, f"#{event.candidate_id} pruned at {event.stage}: {event.reason}")
+
+    def _compiled(self, event: e.Compiled) -> None:
+        candidate = self.candidates[event.candidate_id]
+        candidate.compilation, candidate.stage = event.compilation, "compiled"
+        if not event.compilation.ok:
+            self._say(
+                event, f"#{event.candidate_id} {event.compilation.outcome}: {event.compilation.reason}", "warning"
+            )
+
+    def _verified(self, event: e.Verified) -> None:
+        candidate = self.candidates[event.candidate_id]
+        candidate.verification, candidate.stage = event.verification, "verified"
+        v = event.verification
+        if v.verdict != "correct":
+            self._say(event, f"#{event.candidate_id} {v.verdict} at {v.stage}: {v.reason}", "warning")
+
+    def _timed(self, event: e.Timed) -> None:
+        candidate = self.candidates[event.candidate_id]
+        candidate.timing, candidate.signature, candidate.stage = event.timing, event.signature, "timed"
+        t = event.timing
+        if t.ratio is not None:
+            self._say(event, f"#{event.candidate_id} {t.verdict} {t.ratio:.2f}x")
+        elif t.estimate is not None:
+            self._say(event, f"#{event.candidate_id} {t.verdict} ~{t.estimate:.2f} est, modelled")
+        else:
+            self._say(event, f"#{event.candidate_id} {t.verdict}")
+
+    def _best_changed(self, event: e.BestChanged) -> None:
+        self.best_id = event.candidate_id
+        candidate = self.candidates[event.candidate_id]
+        candidate.path = event.path
+        figure = candidate.ratio if candidate.ratio is not None else candidate.estimate
+        if figure is not None:
+            self.curve.append((candidate.pull, figure))
+        if event.candidate_id != BASELINE_ID:
+            self._say(event, f"best is now #{event.candidate_id}")
+
+    def _forced(self, event: e.Forced) -> None:
+        self.forces[event.seq] = event
+        where = f"c{event.cluster} " if event.cluster is not None else ""
+        source = f" from #{event.parent_id}" if event.parent_id is not None else ""
+        self._say(event, f"{event.by} forced {where}{event.strategy}{source}")
+
+    def _banned(self, event: e.Banned) -> None:
+        self.bans.add((event.cluster, event.strategy))
+        where = f"c{event.cluster} " if event.cluster is not None else ""
+        self._say(event, f"{event.by} banned {where}{event.strategy}")
+
+    def _unbanned(self, event: e.Unbanned) -> None:
+        self.bans.discard((event.cluster, event.strategy))
+        where = f"c{event.cluster} " if event.cluster is not None else ""
+        self._say(event, f"{event.by} unbanned {where}{event.strategy}")
+
+    def _stepped(self, event: e.Stepped) -> None:
+        self.steps += 1
+        self._say(event, f"{event.by} asked for one pull")
+
+    def _injected(self, event: e.Injected) -> None:
+        self.injections[event.seq] = event
+        self._say(event, f"{event.by} injected {event.name}")
+
+    def _pinned(self, event: e.Pinned) -> None:
+        self.pinned = event.parent_id
+        self._say(
+            event, f"{event.by} pinned #{event.parent_id}" if event.parent_id is not None else f"{event.by} unpinned"
+        )
+
+    def _budget_changed(self, event: e.BudgetChanged) -> None:
+        if event.iterations is not None:
+            self.iterations = event.iterations
+        if event.budget_usd is not None:
+            self.budget_usd = event.budget_usd
+        self._say(event, f"{event.by} changed the budget")
+
+    def _tagged(self, event: e.Tagged) -> None:
+        candidate = self.candidates[event.candidate_id]
+        if event.tag and event.tag not in candidate.tags:
+            candidate.tags.append(event.tag)
+        candidate.note = event.note or candidate.note
+
+    def _gpu_sampled(self, event: e.GpuSampled) -> None:
+        self.gpu[event.uuid or event.device] = event
+
+    def _progressed(self, event: e.Progressed) -> None:
+        self.progress = event
+
+
+_FOLD: dict[type, Callable[[RunState, Any], None]] = {
+    e.RunStarted: RunState._run_started,
+    e.RunContinued: RunState._run_continued,
+    e.RunPaused: RunState._run_paused,
+    e.RunResumed: RunState._run_resumed,
+    e.RunStopped: RunState._run_stopped,
+    e.Noted: RunState._noted,
+    e.Clustered: RunState._clustered,
+    e.Masked: RunState._masked,
+    e.Selected: RunState._selected,
+    e.Rewarded: RunState._rewarded,
+    e.PullDropped: RunState._pull_dropped,
+    e.Generated: RunState._generated,
+    e.MovesFound: RunState._moves_found,
+    e.Pruned: RunState._pruned,
+    e.Compiled: RunState._compiled,
+    e.Verified: RunState._verified,
+    e.Timed: RunState._timed,
+    e.BestChanged: RunState._best_changed,
+    e.Forced: RunState._forced,
+    e.Banned: RunState._banned,
+    e.Unbanned: RunState._unbanned,
+    e.Stepped: RunState._stepped,
+    e.Injected: RunState._injected,
+    e.Pinned: RunState._pinned,
+    e.BudgetChanged: RunState._budget_changed,
+    e.Tagged: RunState._tagged,
+    e.GpuSampled: RunState._gpu_sampled,
+    e.Progressed: RunState._progressed,
+}

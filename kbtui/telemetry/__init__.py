@@ -1,0 +1,1 @@
+"""GPU counters through NVML."""

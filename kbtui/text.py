@@ -1,0 +1,59 @@
+"""Text that is not ours: made safe to show, and freed of secrets before it is kept.
+
+Replies, source, compiler messages, paths and device names can hold escape sequences that reach the terminal raw
+through any widget
+and through plain printing (OSC 52 writes the user's clipboard). `clean` turns them into visible glyphs. `redact`
+removes API keys.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_C0 = {code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)}
+_C1 = dict.fromkeys(range(128, 160), "�")
+_BIDI = {
+    code: f"<U+{code:04X}>"
+    for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029, 0xFEFF)
+}
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_TABLE: dict[int, int | str] = {**_C0, 0x7F: 0x2421, **_C1, **_BIDI}
+_LINE_TABLE: dict[int, int | str] = {**_TABLE, 0x09: "    ", 0x0A: 0x240A}
+
+
+def clean(text: str) -> str:
+    """`text` with C0, C1, DEL and bidi controls as visible glyphs; newlines stay, tabs become four spaces.
+
+    Length may change. The result holds nothing a terminal acts upon except newlines.
+    """
+    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text.translate(_TABLE).replace("\t", "    "))
+
+
+def clean_line(text: str, limit: int = 0) -> str:
+    """`clean` for one line: newlines become a glyph too; cut to `limit` characters (0: not cut) with an ellipsis."""
+    line = _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text.translate(_LINE_TABLE))
+    if limit and len(line) > limit:
+        return line[: max(limit - 1, 0)] + "…"
+    return line
+
+
+_SECRET_NAME = re.compile(r"(API_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|AUTH)", re.IGNORECASE)
+_SHAPES = re.compile(
+    r"(?:sk-[A-Za-z0-9_\-]{16,}|AIza[A-Za-z0-9_\-]{30,}|gh[pousr]_[A-Za-z0-9]{20,}|hf_[A-Za-z0-9]{20,}"
+    r"|(?<=Bearer )[A-Za-z0-9._\-]{16,})"
+)
+REDACTED = "[redacted]"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether an environment variable of that name is treated as a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def redact(text: str) -> str:
+    """`text` without the values of secret environment variables (8 characters or more) and without what looks like a key."""
+    for name, value in os.environ.items():
+        if len(value) >= 8 and value in text and is_secret_name(name):
+            text = text.replace(value, REDACTED)
+    return _SHAPES.sub(REDACTED, text)
