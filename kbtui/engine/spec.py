@@ -1,0 +1,74 @@
+"""What a run is asked to do."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+import time
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kbtui import clock
+from kbtui.errors import UsageError
+from kbtui.state.records import Scalar
+
+DEFAULT_ITERATIONS = 20
+DEFAULT_BUDGET_USD = 1.0
+OBJECTIVES = ("geomean", "total", "worst")
+_RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_SUFFIX_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+class RunSpec(msgspec.Struct, kw_only=True):
+    """One run, as the command line or the home screen asks for it.
+
+    A new run needs `problem` (a bundled name or a folder); `run_id` "" makes one up. With `continue_run` only `run_id`,
+    `iterations` and `budget_usd` count: everything else is what the journal recorded.
+
+    `iterations` None and `budget_usd` UNSET mean "not said": the defaults for a new run, what was recorded for a
+    continued one; `budget_usd` None is no limit. `device` "" is cuda:0 where the machine has a GPU, else cpu.
+    """
+
+    problem: str
+    run_id: str = ""
+    generator: str = "rewrite"
+    model: str = ""
+    policy: str = "paper"
+    policy_parameters: dict[str, Scalar] = {}
+    iterations: int | None = None
+    budget_usd: float | UnsetType | None = UNSET
+    objective: str = "geomean"
+    device: str = ""
+    target: str = "sm_90"
+    python: str = msgspec.field(default_factory=lambda: sys.executable)
+    seed: int = 0
+    parallel: int = 1
+    arguments: tuple[str, ...] = ()
+    continue_run: bool = False
+
+    def check(self) -> None:
+        """Refuse what no run could do. Raises UsageError with one sentence."""
+        if self.run_id and not _RUN_ID.fullmatch(self.run_id):
+            raise UsageError(f"{self.run_id!r} is not a run id: use up to 40 of a-z, 0-9 and -")
+        if self.continue_run and not self.run_id:
+            raise UsageError("to continue a run, name it: kbtui run --continue RUN")
+        if self.iterations is not None and self.iterations < 1:
+            raise UsageError(f"--iterations {self.iterations}: a run needs at least 1 pull")
+        if isinstance(self.budget_usd, float | int) and self.budget_usd < 0:
+            raise UsageError(f"--budget-usd {self.budget_usd}: a budget cannot be negative")
+        if self.objective not in OBJECTIVES:
+            raise UsageError(f"--objective {self.objective} is unknown: use one of {', '.join(OBJECTIVES)}")
+        if self.seed < 0:
+            raise UsageError(f"--seed {self.seed}: a seed is 0 or more")
+        if self.parallel != 1:
+            raise UsageError(f"--parallel {self.parallel}: pulls run one at a time in this version, use --parallel 1")
+
+
+def new_run_id(problem_name: str) -> str:
+    """A fresh id such as `softmax-20261130-2112-k3f`: problem, local date and minute, three random letters; 40 at most."""
+    slug = re.sub(r"[^a-z0-9]+", "-", problem_name.lower()).strip("-")[:22].strip("-") or "run"
+    stamp = time.strftime("%Y%m%d-%H%M", time.localtime(clock.wall()))
+    suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(3))
+    return f"{slug}-{stamp}-{suffix}"
