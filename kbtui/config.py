@@ -1,0 +1,210 @@
+"""Settings: the user's file, then the project's, then the environment, then flags; later ones win.
+
+Files are flat TOML (`~/.config/kbtui/config.toml`, `./kbtui.toml`), variables are `KBTUI_<KEY>`. A key nobody knows is an
+error that names where it stands. API keys are no settings: they come from the environment only, under their own names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kbtui import paths
+from kbtui.errors import ConfigError
+from kbtui.text import clean_line, is_secret_name
+
+Scalar = int | float | str | bool
+OBJECTIVES = ("geomean", "total", "worst")
+PREFIX = "KBTUI_"
+NOT_SETTINGS = frozenset({"KBTUI_HOME", "KBTUI_DEBUG"})
+"""Variables of ours that are read elsewhere: they must work before, or without, a configuration."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a user can set, with its default. Names are those of the flags, with `_` for `-`."""
+
+    generator: str = "rewrite"
+    model: str = ""
+    policy: str = "paper"
+    policy_parameters: dict[str, Scalar] = {}
+    iterations: int = 20
+    budget_usd: float = 1.0
+    objective: str = "geomean"
+    device: str = ""
+    target: str = "sm_90"
+    python: str = ""
+    seed: int = 0
+    parallel: int = 1
+    theme: str = ""
+    ascii: bool = False
+    mouse: bool = True
+
+    @property
+    def interpreter(self) -> str:
+        """The interpreter of the lanes: `python`, or the one that runs kbtui."""
+        return self.python or sys.executable
+
+
+def load_settings(flags: Mapping[str, object] | None = None) -> tuple[Settings, dict[str, str]]:
+    """The merged settings and, by key, where each value came from ("default", a file, a variable, a flag).
+
+    `flags` maps setting names to values from the command line; None means that the flag was not given. Raises ConfigError
+    for a key that does not exist, a value of the wrong type or out of range, and a file that cannot be read.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.__struct_fields__, "default")
+    for file in (paths.config_file(), Path("kbtui.toml")):
+        _take(_read_file(file), str(file), values, origins, "file")
+    _take(_read_environment(), PREFIX, values, origins, "variable")
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
+    _take(given, "--", values, origins, "flag")
+    return Settings(**values), origins
+
+
+def _take(found: Mapping[str, object], place: str, values: dict[str, Any], origins: dict[str, str], kind: str) -> None:
+    for key, value in found.items():
+        origin = {"file": place, "variable": f"{place}{key.upper()}", "flag": f"{place}{key.replace('_', '-')}"}[kind]
+        if key not in _READERS:
+            raise ConfigError(_unknown(key, place, kind))
+        try:
+            values[key] = _READERS[key](value)
+        except ValueError as error:
+            name = f"{origin}: {key}" if kind == "file" else origin
+            raise ConfigError(f"{name} must be {error}, not {clean_line(repr(value), 60)}") from None
+        origins[key] = origin
+
+
+def _unknown(key: str, place: str, kind: str) -> str:
+    if kind == "file" and is_secret_name(key):
+        return f"{place}: {clean_line(key, 60)} looks like a secret; keys are read from the environment only, remove it here"
+    name = (
+        f"{PREFIX}{key.upper()} is no setting"
+        if kind == "variable"
+        else f"{place}: no setting is called {clean_line(key, 60)}"
+    )
+    near = difflib.get_close_matches(key, _READERS, n=1)
+    if not near:
+        return f"{name}; `kbtui doctor` lists those that exist"
+    meant = f"{PREFIX}{near[0].upper()}" if kind == "variable" else near[0]
+    return f"{name}; did you mean {meant}?"
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {clean_line(str(error), 200)}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _read_environment() -> dict[str, object]:
+    return {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS
+    }
+
+
+# ---------------------------------------------------------------- one reader per type; ValueError says what is wanted
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text")
+    return value
+
+
+def _choice(*names: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in names:
+            raise ValueError(f"one of {', '.join(names)}")
+        return str(value)
+
+    return read
+
+
+def _whole(least: int) -> Callable[[object], int]:
+    wanted = f"a whole number of {least} or more"
+
+    def read(value: object) -> int:
+        if isinstance(value, str):
+            try:
+                value = int(value)
+            except ValueError:
+                raise ValueError(wanted) from None
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(wanted)
+        return value
+
+    return read
+
+
+def _amount(value: object) -> float:
+    wanted = "a number of 0 or more"
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError(wanted) from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(wanted)
+    return float(value)
+
+
+def _yes_no(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
+        return value.lower() in ("true", "yes", "1")
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def parse_scalar(text: str) -> Scalar:
+    """The TOML value that `text` spells (`2`, `0.5`, `true`), else the text itself."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+    return value if isinstance(value, int | float | str | bool) else text
+
+
+def _parameters(value: object) -> dict[str, Scalar]:
+    wanted = "name=value pairs (a table in a file, `c=2,theta=75` elsewhere)"
+    if isinstance(value, str):
+        pairs = [piece.partition("=") for piece in value.split(",") if piece.strip()]
+        if not all(name.strip() and equals for name, equals, _ in pairs):
+            raise ValueError(wanted)
+        return {name.strip(): parse_scalar(text.strip()) for name, _, text in pairs}
+    if not isinstance(value, Mapping) or not all(isinstance(v, int | float | str | bool) for v in value.values()):
+        raise ValueError(wanted)
+    return dict(value)
+
+
+_READERS: dict[str, Callable[[object], Any]] = {
+    "generator": _text,
+    "model": _text,
+    "policy": _text,
+    "policy_parameters": _parameters,
+    "iterations": _whole(1),
+    "budget_usd": _amount,
+    "objective": _choice(*OBJECTIVES),
+    "device": _text,
+    "target": _text,
+    "python": _text,
+    "seed": _whole(0),
+    "parallel": _whole(1),
+    "theme": _text,
+    "ascii": _yes_no,
+    "mouse": _yes_no,
+}
