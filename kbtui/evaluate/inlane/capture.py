@@ -1,0 +1,203 @@
+"""Job "compile": compiles every kernel that the timed cases launch, for a target and without a device.
+
+The candidate's entry is called once per timed case with tensors of the right dtypes, shapes and strides. Whatever it
+does to reach a kernel (lambdas as grids, heuristics, an autotuner, a wrapper class), the launch ends in the recording
+driver, which knows the compiled object, its constants, its options and the grid. An autotuner tries all configurations,
+and all are reported as choices of that launch.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import triton
+from triton.compiler.errors import CompilationError
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources
+
+from kbtui.evaluate.inlane import cubin, ptx
+from kbtui.evaluate.inlane.candidate import CandidateFault
+from kbtui.evaluate.inlane.pretend import pretending
+from kbtui.evaluate.inlane.stub import Launch, Recorder, StubDriver
+
+if TYPE_CHECKING:
+    from kbtui.evaluate.inlane.candidate import JobContext
+
+DETAIL_BYTES = 8192
+_TRITON = os.path.dirname(os.path.abspath(triton.__file__)) + os.sep
+
+
+def run(ctx: JobContext) -> dict[str, Any]:
+    """Parameters: `capability` [major, minor], `properties` (facts.target_properties), `cases` (how many timed cases).
+
+    Reply: `kernels`, a list of compiled kernels, and `cases`, for each case its launches in order, each a list of
+    choices {"kernel": index, "grid": [x, y, z]} (one choice unless autotuned).
+    Raises CandidateFault: "invalid" when a kernel does not compile or needs more than the target has, "crash" when the
+    wrapper raises, "cheat" when a case launches no Triton kernel.
+    """
+    capability = (int(ctx.parameters["capability"][0]), int(ctx.parameters["capability"][1]))
+    properties = ctx.parameters["properties"]
+    recorder = Recorder()
+    widths = _listen_for_ptx()
+    triton.runtime.driver.set_active(StubDriver(recorder, properties, capability))
+    replace_benchmarks(recorder)
+    with pretending(properties, capability):
+        entry = ctx.load()
+        cases = []
+        for case in range(int(ctx.parameters["cases"])):
+            ctx.say("compile", f"case {case + 1}")
+            forget_tuning(ctx.module)
+            first = len(recorder.launches)
+            _call(entry, ctx.empty_inputs(case))
+            cases.append(_launches(recorder.launches[first:]))
+            if not cases[-1]:
+                raise CandidateFault("cheat", "compile", "no Triton kernel was launched")
+    return _reply(cases, widths)
+
+
+def replace_benchmarks(recorder: Recorder) -> None:
+    """Autotuners that were given a benchmark of their own call these; none of them may want a device."""
+    from triton import testing
+
+    testing.do_bench = recorder.benchmark
+    testing.do_bench_cudagraph = recorder.benchmark
+
+
+def autotuners(module: ModuleType) -> Iterator[Any]:
+    """Every autotuner among a module's globals, also below `heuristics`."""
+    for value in vars(module).values():
+        layer = value
+        while layer is not None and not isinstance(layer, ModuleType | type):
+            if isinstance(layer, Autotuner):
+                yield layer
+            layer = getattr(layer, "fn", None)
+
+
+def forget_tuning(module: ModuleType) -> None:
+    """Make autotuners try all configurations again, so that each case shows its choices."""
+    for tuner in autotuners(module):
+        tuner.cache.clear()
+
+
+def _call(entry: Any, inputs: tuple[Any, ...]) -> None:
+    try:
+        entry(*inputs)
+    except CandidateFault:
+        raise
+    except cubin.MalformedCubin:
+        raise
+    except Exception as error:  # noqa: BLE001  the candidate may raise anything; all of it is the candidate's
+        raise fault(error) from error
+
+
+def fault(error: Exception) -> CandidateFault:
+    """What an exception out of the candidate's entry means while compiling."""
+    detail = "".join(traceback.format_exception(error))[-DETAIL_BYTES:]
+    if isinstance(error, OutOfResources):
+        reason = f"needs {error.required} of {error.name}, the target has {error.limit}"
+        return CandidateFault("invalid", "compile", reason, detail)
+    if isinstance(error, CompilationError) or _raised_in_triton(error):
+        return CandidateFault("invalid", "compile", _compiler_line(error), detail)
+    return CandidateFault("crash", "compile", f"{type(error).__name__}: {_last_line(str(error))}".strip(": "), detail)
+
+
+def _raised_in_triton(error: Exception) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and os.path.abspath(frames[-1].filename).startswith(_TRITON)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip().strip("^ ")]
+    return lines[-1] if lines else ""
+
+
+def _compiler_line(error: BaseException) -> str:
+    """The line that says what is wrong: of the innermost cause, of the assembler's message, or the last one."""
+    while isinstance(error, CompilationError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    text = str(error)
+    for line in text.splitlines():
+        if "error" in line.lower() and ("ptxas" in line or "line" in line) and "Repro command" not in line:
+            return line.strip()
+    line = _last_line(text)
+    return line if isinstance(error, CompilationError) else f"{type(error).__name__}: {line}".strip(": ")
+
+
+def _listen_for_ptx() -> dict[str, float]:
+    """Fill a table, digest of the cubin -> access width, whenever Triton loads a kernel; empty on a Triton without the hook."""
+    widths: dict[str, float] = {}
+    runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
+    if not hasattr(runtime, "kernel_load_start_hook"):
+        return widths
+
+    def loading(module: Any, function: Any, name: str, group: dict[str, str], digest: str) -> None:
+        del module, function, digest
+        with open(group[f"{name[:150]}.ptx"], encoding="utf-8", errors="replace") as text:
+            width = ptx.access_bytes(text.read())
+        with open(group[f"{name[:150]}.cubin"], "rb") as binary:
+            widths[cubin.read(binary.read(), name).digest] = width
+
+    runtime.kernel_load_start_hook = loading
+    return widths
+
+
+def _launches(launches: list[Launch]) -> list[list[Launch]]:
+    """Groups of choices in launch order: what an autotuner tried goes to the launch that follows it."""
+    groups: list[list[Launch]] = []
+    tried: list[Launch] = []
+    for launch in launches:
+        if launch.tuning:
+            tried.append(launch)
+            continue
+        groups.append(tried or [launch])
+        tried = []
+    return groups
+
+
+def _reply(cases: list[list[list[Launch]]], widths: dict[str, float]) -> dict[str, Any]:
+    kernels: list[dict[str, Any]] = []
+    known: dict[int, int] = {}
+    reply: list[list[list[dict[str, Any]]]] = []
+    for groups in cases:
+        reply.append([])
+        for group in groups:
+            reply[-1].append([])
+            for launch in group:
+                key = id(launch.binary)
+                if key not in known:
+                    known[key] = len(kernels)
+                    kernels.append({**_facts(launch, widths), "autotuned": len(group) > 1})
+                reply[-1][-1].append({"kernel": known[key], "grid": list(launch.grid)})
+    return {"kernels": kernels, "cases": reply}
+
+
+def _facts(launch: Launch, widths: dict[str, float]) -> dict[str, Any]:
+    facts = launch.binary.facts
+    metadata = launch.metadata
+    return {
+        "name": launch.binary.name,
+        "registers": facts.registers,
+        "spill_bytes": facts.frame_bytes,
+        "shared_bytes": launch.binary.shared_bytes,
+        "num_warps": int(metadata.num_warps),
+        "num_stages": int(metadata.num_stages),
+        "num_ctas": int(getattr(metadata, "num_ctas", 1)),
+        "digest": facts.digest,
+        "constants": _constants(launch.source),
+        "access_bytes": widths.get(facts.digest, 0.0),
+    }
+
+
+def _constants(source: Any) -> dict[str, Any]:
+    """The constexpr arguments by name; what JSON has no form for, as text. Arguments specialised to 1 are not among them."""
+    parameters = source.fn.params
+    found: dict[str, Any] = {}
+    for path, value in source.constants.items():
+        index = source.fn.arg_names.index(path) if isinstance(path, str) else path[0]
+        if parameters[index].is_constexpr and (isinstance(path, str) or len(path) == 1):
+            found[parameters[index].name] = value if isinstance(value, int | float | str) else str(value)
+    return found

@@ -1,0 +1,118 @@
+"""A Triton driver without a device: compiles for a target and records launches instead of making them.
+
+`triton.runtime.driver.set_active(StubDriver(...))` makes every launch, through any wrapper, heuristic or autotuner,
+compile for the target and end in `Recorder.launched`. Works on Triton 3.6 and 3.9: it relies on `load_binary`, the
+launcher's first five arguments and `get_benchmarker`, which both have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.driver import CudaDriver
+
+from kbtui.evaluate.inlane import cubin
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A compiled kernel as it was loaded."""
+
+    name: str
+    facts: cubin.CubinFacts
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch. `tuning` is True while an autotuner tries a configuration."""
+
+    binary: Binary
+    source: Any
+    metadata: Any
+    grid: tuple[int, int, int]
+    tuning: bool
+
+
+@dataclass
+class Recorder:
+    binaries: list[Binary] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    tuning: bool = False
+
+    def benchmark(self, kernel_call: Callable[[], Any], *_: Any, **__: Any) -> tuple[float, float, float]:
+        """What an autotuner calls to time a configuration: launches it once, as tuning, and finds all equally fast."""
+        self.tuning = True
+        try:
+            kernel_call()
+        finally:
+            self.tuning = False
+        return (1.0, 1.0, 1.0)
+
+
+class _Utilities:
+    """What Triton asks of the CUDA driver: device properties and loading."""
+
+    def __init__(self, recorder: Recorder, properties: dict[str, Any]) -> None:
+        self._recorder = recorder
+        self._properties = properties
+
+    def get_device_properties(self, device: int) -> dict[str, Any]:
+        del device
+        return dict(self._properties)
+
+    def load_binary(
+        self, name: str, kernel: bytes, shared: int, device: int
+    ) -> tuple[int, int, int, int, int]:
+        """(module, function, registers, spilled words, most threads of a block); `function` counts the binaries."""
+        del device
+        facts = cubin.read(kernel, name)
+        self._recorder.binaries.append(Binary(name, facts, shared))
+        handle = len(self._recorder.binaries) - 1
+        by_registers = self._properties["max_num_regs"] // max(facts.registers, 1) // 32 * 32
+        return handle, handle, facts.registers, facts.frame_bytes // 4, min(1024, by_registers)
+
+    def unload_module(self, module: int) -> None:
+        """Nothing was loaded."""
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        """Nothing is printed."""
+
+
+class StubDriver(CudaDriver):  # type: ignore[misc]  # triton has no type stubs
+    """`properties`: the keys of `facts.target_properties`; `capability` such as (9, 0)."""
+
+    def __init__(self, recorder: Recorder, properties: dict[str, Any], capability: tuple[int, int]) -> None:
+        # Not the parent's: that one builds an extension against libcuda.
+        self.utils = _Utilities(recorder, properties)
+        self.launcher_cls = _launcher(recorder)
+        self._recorder = recorder
+        self._capability = capability
+        self.get_device_capability = lambda device=0: capability
+        self.get_current_stream = lambda device=0: 0
+        self.get_current_device = lambda: 0
+        self.set_current_device = lambda device: None
+
+    def get_current_target(self) -> GPUTarget:
+        major, minor = self._capability
+        return GPUTarget("cuda", major * 10 + minor, 32)
+
+    def get_benchmarker(self) -> Callable[..., tuple[float, float, float]]:
+        return self._recorder.benchmark
+
+
+def _launcher(recorder: Recorder) -> type:
+    class RecordingLauncher:
+        def __init__(self, src: Any, metadata: Any) -> None:
+            self._source = src
+            self._metadata = metadata
+
+        def __call__(self, x: int, y: int, z: int, stream: int, function: int, *_: Any) -> None:
+            grid = (int(x), int(y), int(z))
+            binary = recorder.binaries[function]
+            recorder.launches.append(Launch(binary, self._source, self._metadata, grid, recorder.tuning))
+
+    return RecordingLauncher
