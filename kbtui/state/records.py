@@ -102,6 +102,12 @@ class KernelFacts(Record, frozen=True, kw_only=True):
     constants: dict[str, Scalar] = {}
     grid: tuple[int, int, int] = (1, 1, 1)
     launches: int = 1
+    cases: tuple[str, ...] = ()
+    """The timed cases that launch it on this grid, by name; `launches` is the most in one of them."""
+    autotuned: bool = False
+    """One of several configurations that an autotuner chooses from."""
+    access_bytes: float = 0.0
+    """Mean bytes that one thread moves per access to global memory, read from PTX; 0 when unknown."""
 
 
 class Compilation(Record, frozen=True, kw_only=True):
