@@ -5,6 +5,6 @@ therefore import the
 standard library only, since the oracle loads them under the user's interpreter.
 """
 
-from kbtui.problems.format import Case, Vary, any_int, at_least, multiple_of, one_of, power_of_two
+from kbtui.problems.format import Case, Vary, any_int, at_least, at_most, multiple_of, one_of, power_of_two
 
-__all__ = ["Case", "Vary", "any_int", "at_least", "multiple_of", "one_of", "power_of_two"]
+__all__ = ["Case", "Vary", "any_int", "at_least", "at_most", "multiple_of", "one_of", "power_of_two"]

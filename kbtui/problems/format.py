@@ -65,13 +65,24 @@ class Vary:
         return self.least <= value <= self.most and value % self.step == 0
 
     def around(self, block: int) -> Iterator[int]:
-        """Values that tend to break a block of that size: 1, n-1, n, n+1, 2n+1 and a prime, as far as this field admits them."""
+        """Values that tend to break a block of that size: 1, n-1, n, n+1, 2n+1 and a prime, each once.
+
+        A value this field does not admit gives way to the nearest admitted one below it, else above it.
+        """
         seen = set()
         for value in (1, block - 1, block, block + 1, 2 * block + 1, 97):
-            near = value if self.admits(value) else max(self.step, value - value % self.step)
-            if near not in seen and self.admits(near):
+            near = self._nearest(value)
+            if near is not None and near not in seen:
                 seen.add(near)
                 yield near
+
+    def _nearest(self, value: int) -> int | None:
+        if self.choices:
+            return max((c for c in self.choices if c <= value), default=min(self.choices))
+        lowest = -(-self.least // self.step) * self.step
+        highest = self.most - self.most % self.step
+        near = min(max(value - value % self.step, lowest), highest)
+        return near if self.admits(near) else None
 
 
 any_int = Vary()
@@ -84,10 +95,17 @@ def multiple_of(step: int) -> Vary:
 
 
 def at_least(least: int) -> Vary:
+    """Integers from `least` up."""
     return Vary(least=least)
 
 
+def at_most(most: int) -> Vary:
+    """Positive integers up to `most`."""
+    return Vary(most=most)
+
+
 def one_of(*choices: int) -> Vary:
+    """One of the given integers."""
     return Vary(choices=choices)
 
 
