@@ -1,1 +1,1 @@
-"""The command line: parse, call, print."""
+"""The command line: parse, call, print. One file per group of commands; whatever is slow to import is imported inside them."""

@@ -1,0 +1,92 @@
+"""What there is to choose from, and whether this machine is fit: policies, themes, keys, doctor."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kbtui.cli import output
+from kbtui.cli.output import Column
+from kbtui.cli.runs import AsJson
+from kbtui.config import load_settings
+
+
+def register(app: typer.Typer) -> None:
+    for command in (policies, doctor, themes, keys):
+        app.command()(command)
+
+
+def policies(as_json: AsJson = False) -> None:
+    """What can choose arms: `kbtui run --policy NAME`."""
+    from kbtui.search.registry import POLICIES, make_policy
+
+    found = [
+        {
+            "name": name,
+            "summary": policy.summary,
+            "source": policy.source,
+            "parameters": make_policy(name, {}).parameters,
+        }
+        for name, policy in POLICIES.items()
+    ]
+    if as_json:
+        output.json(found)
+        return
+    columns = (Column("policy"), Column("what it does", gives=True), Column("source"), Column("parameters", gives=True))
+    output.table(
+        columns,
+        [
+            [
+                str(entry["name"]),
+                str(entry["summary"]),
+                str(entry["source"]),
+                " ".join(f"{key}={value}" for key, value in dict(entry["parameters"]).items()),  # type: ignore[call-overload]
+            ]
+            for entry in found
+        ],
+    )
+
+
+def doctor(
+    python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What this machine offers and lacks, and every setting with where it came from. Exit status 1 if a run would fail."""
+    from kbtui.doctor import examine
+
+    settings, origins = load_settings({"python": python})
+    findings = examine(settings)
+    merged = {key: {"value": getattr(settings, key), "origin": origin} for key, origin in origins.items()}
+    if as_json:
+        output.json({"findings": findings, "settings": merged})
+    else:
+        output.table(
+            (Column("subject"), Column("state"), Column("what was found", gives=False)),
+            [[finding.subject, finding.state, finding.text] for finding in findings],
+        )
+        output.line()
+        output.table(
+            (Column("setting"), Column("value", gives=True), Column("from")),
+            [[key, repr(entry["value"]), str(entry["origin"])] for key, entry in merged.items()],
+        )
+    if any(finding.state == "fails" for finding in findings):
+        raise typer.Exit(1)
+
+
+def themes(as_json: AsJson = False) -> None:
+    """The themes of the cockpit, and the files they come from."""
+    from kbtui.tui.themes import load_themes
+
+    raise NotImplementedError(as_json, load_themes)
+
+
+def keys(as_json: AsJson = False) -> None:
+    """Every key of the cockpit, by place."""
+    from kbtui.tui.actions import ACTIONS, PLACES
+
+    if as_json:
+        output.json([{"id": a.id, "place": a.place, "keys": a.keys, "help": a.help} for a in ACTIONS])
+        return
+    columns = (Column("where"), Column("keys"), Column("what it does"))
+    output.table(columns, [[PLACES[a.place], " ".join(a.keys), a.help] for a in ACTIONS])

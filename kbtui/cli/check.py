@@ -1,0 +1,88 @@
+"""`kbtui check`: the baseline, or a candidate, before the lane and the oracle, outside any run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kbtui.cli import output
+from kbtui.cli.output import Column
+from kbtui.cli.runs import AsJson
+from kbtui.config import load_settings
+
+if TYPE_CHECKING:
+    from kbtui.engine.check import Checked
+    from kbtui.state.records import CaseTiming
+
+CASES = (Column("case", gives=True), Column("time", right=True), Column("ratio", right=True), Column("bound"))
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(check)
+
+
+def check(
+    problem: Annotated[str, typer.Argument(help="A bundled problem or the path of a problem's folder.")],
+    candidate: Annotated[Path | None, typer.Option(help="A version of kernel.py to judge; else the baseline.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda:0, or cpu (interpreter and estimate).")] = None,
+    target: Annotated[str | None, typer.Option(help="The GPU that `cpu` compiles for, such as sm_90.")] = None,
+    python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the inputs.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile, verify and time: the verdict, whose doing it is, at which stage and why. Exit status 1 unless correct."""
+    from kbtui.cli.control import read_source
+    from kbtui.engine.check import check_source
+
+    settings, _ = load_settings({"device": device, "target": target, "python": python, "seed": seed})
+    checked = check_source(
+        problem,
+        None if candidate is None else read_source(candidate),
+        device=settings.device,
+        target=settings.target,
+        python=settings.interpreter,
+        seed=settings.seed,
+        report=_ignore if as_json else _progress,
+    )
+    if as_json:
+        output.json(checked)
+    else:
+        _print(checked, "the baseline" if checked.subject == "baseline" or candidate is None else candidate.name)
+    raise typer.Exit(0 if checked.verdict == "correct" else 1)
+
+
+def _ignore(stage: str, text: str) -> None:
+    """Progress that nobody reads."""
+
+
+def _progress(stage: str, text: str) -> None:
+    output.note(f"{stage} {text}".rstrip() + " ...")
+
+
+def _print(checked: Checked, subject: str) -> None:
+    output.line(f"{checked.problem} on {checked.device}: {subject} is {checked.verdict}")
+    if checked.verdict != "correct":
+        output.line(f"owner {checked.owner}, stage {checked.stage}: {checked.reason}")
+        for text in checked.detail.splitlines():
+            output.line(f"  {text}")
+        return
+    output.line(f"{checked.cases_checked} cases checked in {checked.seconds:.1f} s")
+    if checked.error is not None and checked.allowed is not None:
+        output.line(f"largest error {checked.error:.2e}, allowed {checked.allowed:.2e}")
+    for text in checked.not_checked:
+        output.line(f"not checked: {text}")
+    if checked.timing is not None:
+        output.line(f"times are {checked.timing.kind}; verdict {checked.timing.verdict}")
+        output.table(CASES, [_cells(case) for case in checked.timing.cases])
+
+
+def _cells(case: CaseTiming) -> list[str]:
+    if case.ms is not None:
+        ratio = f"{case.ratio:.2f}x" if case.ratio is not None else ""
+        return [case.case, f"{case.ms * 1000:.1f} µs", ratio, case.bound]
+    if case.estimate_ms is not None:
+        ratio = f"~{case.estimate_ratio:.2f} est" if case.estimate_ratio is not None else ""
+        return [case.case, f"~{case.estimate_ms * 1000:.1f} µs est", ratio, case.bound]
+    return [case.case, case.failed or "not timed", "", case.bound]

@@ -1,0 +1,146 @@
+"""Commands to a live run. Each becomes one event of the run, with who gave it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kbtui.cli import output
+from kbtui.errors import KbtuiError, UsageError
+
+if TYPE_CHECKING:
+    from kbtui.state.commands import Command
+    from kbtui.state.records import Strategy
+
+LARGEST_SOURCE = 1 << 20
+"""Bytes of an injected file. A kernel takes some kilobytes; what is larger was named by mistake."""
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the start or end of one, or a problem's name.")]
+StrategyName = Annotated[str, typer.Option("--strategy", "-s", help="Such as tiling; the cockpit shows all six.")]
+Cluster = Annotated[int | None, typer.Option("--cluster", "-c", min=0, help="Such as 1 for c1; all when left out.")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (pause, resume, step, stop, force, ban, unban, inject, pin, unpin):
+        app.command()(command)
+
+
+def pause(run: Run, reason: Annotated[str, typer.Option(help="Shown beside the status.")] = "") -> None:
+    """Start no new pull; the one in flight is finished."""
+    from kbtui.state.commands import Pause
+
+    _send(run, Pause(by=_me(), reason=reason))
+
+
+def resume(run: Run) -> None:
+    """Go on after a pause."""
+    from kbtui.state.commands import Resume
+
+    _send(run, Resume(by=_me()))
+
+
+def step(run: Run) -> None:
+    """Do one pull, then pause again."""
+    from kbtui.state.commands import Step
+
+    _send(run, Step(by=_me()))
+
+
+def stop(run: Run) -> None:
+    """Finish: the pull in flight is abandoned and the run process ends. `kbtui run --continue` goes on later."""
+    from kbtui.state.commands import Stop
+
+    _send(run, Stop(by=_me()))
+
+
+def force(
+    run: Run,
+    strategy: StrategyName,
+    cluster: Cluster = None,
+    parent: Annotated[int | None, typer.Option(min=0, help="The candidate to start from, such as 7 for #7.")] = None,
+) -> None:
+    """Make the next pull take this arm, whatever the policy says."""
+    from kbtui.state.commands import Force
+
+    _send(run, Force(by=_me(), strategy=_strategy(strategy), cluster=cluster, parent_id=parent))
+
+
+def ban(run: Run, strategy: StrategyName, cluster: Cluster = None) -> None:
+    """No pull on this arm until `kbtui unban`."""
+    from kbtui.state.commands import Ban
+
+    _send(run, Ban(by=_me(), strategy=_strategy(strategy), cluster=cluster))
+
+
+def unban(run: Run, strategy: StrategyName, cluster: Cluster = None) -> None:
+    """Lift a ban."""
+    from kbtui.state.commands import Unban
+
+    _send(run, Unban(by=_me(), strategy=_strategy(strategy), cluster=cluster))
+
+
+def inject(run: Run, file: Annotated[Path, typer.Argument(help="A version of kernel.py of your own.")]) -> None:
+    """Queue your own version of the kernel; it is judged like any other."""
+    from kbtui.state.commands import Inject
+
+    _send(run, Inject(by=_me(), name=file.name, source=read_source(file)))
+
+
+def pin(run: Run, candidate: Annotated[int, typer.Argument(min=0, help="Such as 7 for #7.")]) -> None:
+    """Make pulls start from this candidate, until `kbtui unpin`."""
+    from kbtui.state.commands import Pin
+
+    _send(run, Pin(by=_me(), parent_id=candidate))
+
+
+def unpin(run: Run) -> None:
+    """Leave the choice of the parent to the policy again."""
+    from kbtui.state.commands import Pin
+
+    _send(run, Pin(by=_me(), parent_id=None))
+
+
+def read_source(file: Path) -> str:
+    """The text of a source file. Raises UsageError when it cannot be read, is too large or is not UTF-8."""
+    try:
+        if file.stat().st_size > LARGEST_SOURCE:
+            raise UsageError(f"{file} is larger than {LARGEST_SOURCE >> 20} MiB, which no kernel is")
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not UTF-8 text") from None
+
+
+def _strategy(name: str) -> Strategy:
+    from kbtui.state.records import STRATEGIES
+
+    for strategy in STRATEGIES:
+        if strategy == name:
+            return strategy
+    raise UsageError(f"no strategy is called {name!r}; there are {', '.join(STRATEGIES)}")
+
+
+def _me() -> str:
+    """user@terminal, or user@script where there is none."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user id may have no name
+        user = str(os.getuid())
+    place = os.ttyname(0).removeprefix("/dev/") if sys.stdin is not None and sys.stdin.isatty() else "script"
+    return f"{user}@{place}"
+
+
+def _send(run: str, command: Command) -> None:
+    from kbtui.engine.client import send
+    from kbtui.history.runs import find_run
+
+    reply = send(find_run(run), command)
+    if not reply.ok:
+        raise KbtuiError(reply.text)
+    output.line(reply.text)

@@ -1,0 +1,45 @@
+"""The report of a failure that nobody expected: versions and traceback, freed of secrets, in the data folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+import traceback
+from importlib import metadata
+from pathlib import Path
+
+from kbtui import __version__, clock, paths
+from kbtui.text import redact
+
+_PACKAGES = ("textual", "typer", "msgspec", "duckdb", "numpy", "scikit-learn", "libcst", "torch", "triton", "litellm")
+
+
+def write_report(error: BaseException) -> Path:
+    """Write the report; its path. Raises OSError when the data folder cannot be written."""
+    folder = paths.data_dir() / "crashes"
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(clock.wall()))
+    path = folder / f"{stamp}-{os.getpid()}.txt"
+    path.write_text(redact(_report(error)), encoding="utf-8")
+    return path
+
+
+def _report(error: BaseException) -> str:
+    lines = [
+        f"kbtui {__version__}, Python {platform.python_version()}, {platform.platform()}",
+        ", ".join(f"{name} {_version(name)}" for name in _PACKAGES),
+        f"command: {' '.join(sys.argv)}",
+        f"terminal: TERM={os.environ.get('TERM', '')} tty={sys.stdout.isatty()}",
+        "",
+        *traceback.format_exception(error),
+    ]
+    return "\n".join(lines)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,74 @@
+"""What `kbtui run --headless` prints: lines for people, or every event as JSON."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from kbtui.cli import output
+from kbtui.state.events import Event, encode, is_durable
+from kbtui.state.records import BestSummary, Summary
+from kbtui.state.run_state import RunState
+
+
+class EventLines:
+    """One durable event per line, `type` first; the summary object last."""
+
+    def show(self, event: Event) -> None:
+        if is_durable(event):
+            sys.stdout.write(encode(event).decode() + "\n")
+            sys.stdout.flush()
+
+    def finish(self, summary: Summary) -> None:
+        output.json(summary)
+
+
+class Progress:
+    """The run's log as it grows, in the words of the cockpit; what came out of it last."""
+
+    def __init__(self) -> None:
+        self._state = RunState()
+
+    def show(self, event: Event) -> None:
+        if not is_durable(event):
+            return
+        last = self._state.log[-1] if self._state.log else None
+        self._state.apply(event)
+        fresh = []
+        for entry in reversed(self._state.log):
+            if entry is last:
+                break
+            fresh.append(entry)
+        for entry in reversed(fresh):
+            clock = time.strftime("%H:%M:%S", time.localtime(entry.t))
+            mark = "" if entry.level == "info" else f"{entry.level}: "
+            output.line(f"{clock}  {mark}{entry.text}")
+        sys.stdout.flush()
+
+    def finish(self, summary: Summary) -> None:
+        for text in summary_lines(summary):
+            output.line(text)
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """The summary for people; a modelled figure says so. The last line is the path of the exported kernel, if there is one."""
+    lines = [
+        "",
+        f"{summary.run_id}: {summary.pulls} pulls, {summary.candidates} candidates, {summary.correct} correct; "
+        f"stopped by {summary.stopped_by}",
+    ]
+    if summary.cost_usd or summary.tokens:
+        lines.append(f"cost ${summary.cost_usd:.2f}, {summary.tokens} tokens")
+    if summary.best is None:
+        return [*lines, "no candidate was verified and timed"]
+    return [*lines, f"best #{summary.best.candidate_id}  {figure(summary.best)}", f"exported to {summary.best.path}"]
+
+
+def figure(best: BestSummary) -> str:
+    """`1.42x [1.39, 1.45] faster` for measured times, `~1.30 est not worse (modelled)` for estimates."""
+    if best.speedup is not None:
+        interval = f" [{best.low:.2f}, {best.high:.2f}]" if best.low is not None and best.high is not None else ""
+        return f"{best.speedup:.2f}x{interval} {best.verdict}"
+    if best.estimate is not None:
+        return f"~{best.estimate:.2f} est {best.verdict} (modelled, not measured)"
+    return best.verdict

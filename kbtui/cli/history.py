@@ -1,0 +1,124 @@
+"""`kbtui history`: past runs and every pull of them, in DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kbtui.cli import output
+from kbtui.cli.output import Column
+from kbtui.cli.runs import AsJson, RunOrNewest, print_runs
+from kbtui.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbtui.history.database import Table
+    from kbtui.state.run_state import Candidate, RunState
+
+CANDIDATES = (
+    Column("#", right=True),
+    Column("parent", right=True),
+    Column("strategy"),
+    Column("move", gives=True),
+    Column("status"),
+    Column("ratio", right=True),
+    Column("reward", right=True),
+)
+"""Columns of `history show`; `ratio` is `1.42x` when measured and `~1.30 est` when modelled."""
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Past runs: list, show, query, export.", no_args_is_help=True, rich_markup_mode=None)
+    group.command("list")(list_)
+    for command in (show, sql, export, rebuild):
+        group.command()(command)
+    app.add_typer(group, name="history")
+
+
+def list_(as_json: AsJson = False) -> None:
+    """All runs, newest first."""
+    from kbtui.history.runs import list_runs
+
+    entries = list_runs()
+    if as_json:
+        output.json(entries)
+    elif entries:
+        print_runs(entries)
+    else:
+        output.line("no runs yet: `kbtui run PROBLEM` starts one")
+
+
+def show(run: RunOrNewest = None, as_json: AsJson = False) -> None:
+    """How a run went: what it was told, its candidates, its best."""
+    from kbtui.history.runs import find_run, load_state
+
+    state = load_state(find_run(run))
+    if as_json:
+        output.json({"started": state.started, "summary": state.summary, "candidates": list(state.candidates.values())})
+        return
+    _print_head(state)
+    output.table(CANDIDATES, [_cells(state, candidate) for candidate in state.candidates.values()])
+
+
+def _print_head(state: RunState) -> None:
+    from kbtui.cli.headless import summary_lines
+
+    started = state.started
+    if started is not None:
+        output.line(f"{started.run_id}: {started.problem.name} on {started.device.name}, times {started.timing}")
+        output.line(
+            f"{started.generator} generator, {started.policy} policy, objective {started.objective}, seed {started.seed}"
+        )
+    if state.summary is not None:
+        for text in summary_lines(state.summary)[1:]:
+            output.line(text)
+    else:
+        output.line(f"{state.pulls_ended} of {state.iterations} pulls so far")
+    output.line()
+
+
+def _cells(state: RunState, candidate: Candidate) -> list[str]:
+    star = " *" if candidate.id == state.best_id else ""
+    ratio = f"{candidate.ratio:.2f}x" if candidate.ratio is not None else ""
+    estimate = f"~{candidate.estimate:.2f} est" if candidate.estimate is not None else ""
+    return [
+        str(candidate.id),
+        "" if candidate.parent_id is None else str(candidate.parent_id),
+        candidate.strategy or "",
+        candidate.move,
+        candidate.status + star,
+        ratio or estimate,
+        "" if candidate.reward is None else f"{candidate.reward:.3f}",
+    ]
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="Such as: select strategy, count(*) from pulls group by 1")],
+    as_json: AsJson = False,
+) -> None:
+    """Ask the history database; docs/history.md describes its tables and views."""
+    from kbtui.history.database import History
+
+    history = History()
+    history.ingest()
+    found = history.sql(query)
+    if as_json:
+        output.json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
+    else:
+        _print_found(found)
+
+
+def _print_found(found: Table) -> None:
+    numeric = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "HUGEINT", "BIGINT")
+    columns = [
+        Column(output.clean_line(name), right=any(word in kind.upper() for word in numeric), gives="VARCHAR" in kind)
+        for name, kind in zip(found.columns, found.types, strict=True)
+    ]
+    output.table(columns, [[_value(value) for value in row] for row in found.rows])
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

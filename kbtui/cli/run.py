@@ -1,0 +1,111 @@
+"""`kbtui run`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kbtui.cli import headless as printing
+from kbtui.cli import options, output
+from kbtui.cli.screen import Ascii, NoMouse, Theme, drawing_flags, open_cockpit
+from kbtui.config import OBJECTIVES, load_settings
+from kbtui.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbtui.engine.spec import RunSpec
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(run)
+
+
+def run(
+    problem: Annotated[str | None, typer.Argument(help="A bundled problem or the path of a problem's folder.")] = None,
+    generator: Annotated[str | None, typer.Option(help="What writes candidates: rewrite, llm, replay.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="PROVIDER/NAME", help="The model, with --generator llm.")] = None,
+    policy: Annotated[str | None, typer.Option(help="What chooses arms; `kbtui policies` lists them.")] = None,
+    policy_parameter: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the policy; may be repeated.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(help="Pulls before the run ends.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Dollars before the run ends.")] = None,
+    objective: Annotated[str | None, typer.Option(help=f"Over the cases: {', '.join(OBJECTIVES)}.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda:0, or cpu (interpreter and estimate).")] = None,
+    target: Annotated[str | None, typer.Option(help="The GPU that `cpu` compiles for, such as sm_90.")] = None,
+    python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
+    parallel: Annotated[int | None, typer.Option(help="Pulls in flight at a time.")] = None,
+    continue_run: Annotated[str | None, typer.Option("--continue", metavar="RUN", help="Go on with this run.")] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Without the cockpit; ends with the run.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Start in the background; print the run's id.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --headless: one event per line.")] = False,
+    theme: Theme = None,
+    plain: Ascii = False,
+    no_mouse: NoMouse = False,
+) -> None:
+    """Search for a faster version of PROBLEM. `q` in the cockpit detaches; the run goes on."""
+    settings, origins = load_settings(
+        {
+            "generator": generator,
+            "model": model,
+            "policy": policy,
+            "policy_parameters": options.pairs(policy_parameter),
+            "iterations": iterations,
+            "budget_usd": budget_usd,
+            "objective": objective,
+            "device": device,
+            "target": target,
+            "python": python,
+            "seed": seed,
+            "parallel": parallel,
+        }
+    )
+    _require_one_way_to_watch(headless=headless, detach=detach, as_json=as_json)
+    if continue_run is None and problem is not None:
+        spec = options.fresh(problem, settings)
+    elif continue_run is not None and problem is None:
+        spec = options.continued(continue_run, settings, origins)
+    else:
+        raise UsageError("name either a PROBLEM to start on, such as `kbtui run softmax`, or a run to `--continue`")
+    if headless:
+        _run_headless(spec, as_json)
+    elif detach:
+        _run_detached(spec, as_json)
+    else:
+        raise typer.Exit(_run_attended(spec, drawing_flags(theme, plain, no_mouse)))
+
+
+def _require_one_way_to_watch(*, headless: bool, detach: bool, as_json: bool) -> None:
+    if headless and detach:
+        raise UsageError("--headless stays until the run ends and --detach does not: choose one")
+    if as_json and not (headless or detach):
+        raise UsageError(
+            "--json prints a run's events and so needs --headless (or --detach, which prints the run's id)"
+        )
+
+
+def _run_headless(spec: RunSpec, as_json: bool) -> None:
+    from kbtui.engine.launch import run_here
+
+    watcher = printing.EventLines() if as_json else printing.Progress()
+    watcher.finish(run_here(spec, watcher.show))
+
+
+def _run_detached(spec: RunSpec, as_json: bool) -> None:
+    from kbtui.engine.launch import start_run
+
+    run_id = start_run(spec)
+    if as_json:
+        output.json({"run_id": run_id})
+    else:
+        output.line(run_id)
+
+
+def _run_attended(spec: RunSpec, flags: dict[str, object]) -> int:
+    from kbtui.engine.launch import start_run
+    from kbtui.tui.terminal import require_terminal
+
+    require_terminal()  # before anything is started
+    output.note("starting the run: the lane imports torch and describes the problem ...")
+    return open_cockpit(start_run(spec), flags)

@@ -1,0 +1,124 @@
+"""The runs there are: list, attach, replay, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kbtui.cli import output
+from kbtui.cli.output import Column
+from kbtui.cli.screen import Ascii, NoMouse, Theme, drawing_flags, open_cockpit
+
+if TYPE_CHECKING:
+    from kbtui.history.runs import RunEntry
+
+RunOrNewest = Annotated[
+    str | None,
+    typer.Argument(metavar="[RUN]", help="A run's id, the start or end of one, or a problem's name; the newest."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="As one JSON value.")]
+
+COLUMNS = (
+    Column("run", gives=True),
+    Column("status"),
+    Column("problem", gives=True),
+    Column("device", gives=True),
+    Column("pulls", right=True),
+    Column("best"),
+    Column("cost", right=True),
+    Column("age", right=True),
+)
+
+
+def register(app: typer.Typer) -> None:
+    for command in (runs, attach, replay, export):
+        app.command()(command)
+
+
+def runs(as_json: AsJson = False) -> None:
+    """The runs that are live, paused, stale or crashed. `kbtui history list` has the finished ones too."""
+    from kbtui.history.runs import list_runs
+
+    entries = [entry for entry in list_runs() if entry.status != "stopped"]
+    if as_json:
+        output.json(entries)
+    elif entries:
+        print_runs(entries)
+    else:
+        output.line("no run is under way: `kbtui run PROBLEM` starts one, `kbtui history list` shows the finished ones")
+
+
+def attach(
+    run: RunOrNewest = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Look and do not touch.")] = False,
+    theme: Theme = None,
+    plain: Ascii = False,
+    no_mouse: NoMouse = False,
+) -> None:
+    """Watch and steer a run. `q` detaches; the run goes on."""
+    from kbtui.history.runs import find_run
+
+    flags = drawing_flags(theme, plain, no_mouse)
+    raise typer.Exit(open_cockpit(find_run(run), flags, read_only=read_only))
+
+
+def replay(run: RunOrNewest = None, theme: Theme = None, plain: Ascii = False, no_mouse: NoMouse = False) -> None:
+    """Look at a run in the cockpit, read from its journal; nothing can be changed."""
+    from kbtui.history.runs import find_run
+
+    raise typer.Exit(open_cockpit(find_run(run), drawing_flags(theme, plain, no_mouse), read_only=True))
+
+
+def export(
+    run: RunOrNewest = None,
+    candidate: Annotated[int | None, typer.Option(min=0, help="Such as 7 for #7; the best when left out.")] = None,
+    file: Annotated[Path | None, typer.Option("--output", "-o", help="Where to; else RUN-CANDIDATE.py here.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Write a candidate's source to a file, with where it comes from and what is known of it."""
+    from kbtui.history.export import export_candidate
+    from kbtui.history.runs import find_run, load_state
+
+    path = export_candidate(load_state(find_run(run)), candidate, file, overwrite=overwrite)
+    output.line(str(path))
+
+
+def print_runs(entries: list[RunEntry]) -> None:
+    """A table of runs."""
+    output.table(COLUMNS, [_cells(entry) for entry in entries])
+
+
+def _cells(entry: RunEntry) -> list[str]:
+    from kbtui import clock
+
+    return [
+        entry.run_id,
+        entry.status,
+        entry.error or entry.problem,
+        entry.device,
+        f"{entry.pulls}/{entry.iterations}",
+        best(entry),
+        f"${entry.cost_usd:.2f}",
+        age(clock.wall() - entry.last_t) if entry.last_t else "",
+    ]
+
+
+def best(entry: RunEntry) -> str:
+    """Such as `#17 1.42x faster` (measured) or `#3 ~1.30 est not worse` (modelled)."""
+    if entry.best_id is None:
+        return ""
+    if entry.best_ratio is not None:
+        return f"#{entry.best_id} {entry.best_ratio:.2f}x {entry.best_verdict}"
+    if entry.best_estimate is not None:
+        return f"#{entry.best_id} ~{entry.best_estimate:.2f} est {entry.best_verdict}"
+    return f"#{entry.best_id} {entry.best_verdict}"
+
+
+def age(seconds: float) -> str:
+    """Such as `12 s`, `5 min`, `3 h`, `2 d`."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(int(seconds), 0)} s"

@@ -1,0 +1,32 @@
+"""Starting the cockpit, and the options that say how it draws."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kbtui.config import load_settings
+
+Theme = Annotated[str | None, typer.Option(metavar="NAME", help="The cockpit's theme; `kbtui themes` lists them.")]
+Ascii = Annotated[bool, typer.Option("--ascii", help="Draw the cockpit with ASCII glyphs only.")]
+NoMouse = Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")]
+
+
+def drawing_flags(theme: str | None, plain: bool, no_mouse: bool) -> dict[str, object]:
+    """The options as setting flags: an option that was not given leaves the setting as it is."""
+    return {"theme": theme, "ascii": True if plain else None, "mouse": False if no_mouse else None}
+
+
+def open_cockpit(run_id: str | None, flags: dict[str, object], *, read_only: bool = False) -> int:
+    """The cockpit on a run, or its home screen for None; the exit status. Raises UsageError where there is no terminal."""
+    from kbtui.tui.terminal import require_terminal
+
+    require_terminal()
+    settings, _ = load_settings(flags)
+
+    from kbtui.tui.app import run_app
+
+    return run_app(
+        run_id, read_only=read_only, ascii=settings.ascii, theme=settings.theme or None, mouse=settings.mouse
+    )

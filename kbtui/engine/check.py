@@ -1,0 +1,125 @@
+"""One source before a lane and its oracle, outside any run: what `kbtui check` does."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from kbtui import clock
+from kbtui.evaluate.lane import Lane, LaneSpec, Report, open_lane
+from kbtui.problems.folder import find_problem
+from kbtui.state.records import (
+    Compilation,
+    Correctness,
+    KernelFacts,
+    Owner,
+    Signature,
+    Timing,
+    TimingKind,
+    Verification,
+)
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """The judgement of one source. `subject` is the baseline's when the baseline itself failed, whatever was asked. `timing` and `signature` are None unless it is correct; the other fields are those of
+    Compilation or Verification, whichever came last. `seconds` include the start of the lane."""
+
+    subject: Literal["baseline", "candidate"]
+    problem: str
+    device: str
+    timing_kind: TimingKind
+    verdict: Correctness
+    owner: Owner
+    stage: str
+    reason: str
+    detail: str
+    cases_checked: int = 0
+    error: float | None = None
+    allowed: float | None = None
+    not_checked: tuple[str, ...] = ()
+    kernels: tuple[KernelFacts, ...] = ()
+    timing: Timing | None = None
+    signature: Signature | None = None
+    isolation: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    seconds: float = 0.0
+
+
+def check_source(
+    problem: str, source: str | None, *, device: str, target: str, python: str, seed: int, report: Report
+) -> Checked:
+    """Compile, verify and time `source`, or the problem's own kernel when None.
+
+    Raises ProblemError or EnvironmentFailure; a failure of the source is a result.
+    """
+    folder = find_problem(problem)
+    began = clock.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kbtui-check-") as scratch:
+        spec = LaneSpec(
+            problem=folder.path, device=device, target=target, python=python, scratch=Path(scratch) / "lane", seed=seed
+        )
+        lane = open_lane(spec)
+        try:
+            report("starting", f"a lane on {device}")
+            lane.start()
+            checked = _judged(lane, folder.kernel_source, source, report)
+        finally:
+            lane.close()
+    return msgspec.structs.replace(checked, seconds=clock.monotonic() - began)
+
+
+def _judged(lane: Lane, baseline: str, source: str | None, report: Report) -> Checked:
+    base = _judge(lane, baseline, None, baseline, report)
+    if source is None or base.timing is None:
+        # Without a baseline that holds nothing can be compared with it: its fault is the answer either way.
+        return base
+    return _judge(lane, source, base.timing, baseline, report)
+
+
+def _judge(lane: Lane, source: str, against: Timing | None, baseline: str, report: Report) -> Checked:
+    facts = lane.facts
+    judged = Checked(
+        subject="baseline" if against is None else "candidate",
+        problem=facts.problem.name,
+        device=facts.device.name,
+        timing_kind=facts.timing,
+        verdict="unknown",
+        owner="candidate",
+        stage="",
+        reason="",
+        detail="",
+        isolation=facts.isolation,
+        versions=facts.versions,
+    )
+    compiled = lane.compile(source, report)
+    judged = msgspec.structs.replace(
+        judged,
+        verdict=compiled.outcome,
+        owner=compiled.owner,
+        stage=compiled.stage,
+        reason=compiled.reason,
+        detail=compiled.detail,
+        kernels=compiled.kernels,
+    )
+    if not compiled.ok:
+        return judged
+    verified = lane.verify(source, compiled.kernels, report)
+    judged = msgspec.structs.replace(
+        judged,
+        verdict=verified.verdict,
+        owner=verified.owner,
+        stage=verified.stage,
+        reason=verified.reason,
+        detail=verified.detail,
+        cases_checked=verified.cases_checked,
+        error=verified.error,
+        allowed=verified.allowed,
+        not_checked=verified.not_checked,
+    )
+    if verified.verdict != "correct":
+        return judged
+    evaluated = lane.time(source, compiled.kernels, against, baseline, against, report)
+    return msgspec.structs.replace(judged, timing=evaluated.timing, signature=evaluated.signature)
