@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
 import time
 
 import msgspec
@@ -25,10 +24,11 @@ class RunSpec(msgspec.Struct, kw_only=True):
     """One run, as the command line or the home screen asks for it.
 
     A new run needs `problem` (a bundled name or a folder); `run_id` "" makes one up. With `continue_run` only `run_id`,
-    `iterations` and `budget_usd` count: everything else is what the journal recorded.
+    `iterations`, `budget_usd` and `python` count: everything else is what the journal recorded.
 
     `iterations` None and `budget_usd` UNSET mean "not said": the defaults for a new run, what was recorded for a
-    continued one; `budget_usd` None is no limit. `device` "" is cuda:0 where the machine has a GPU, else cpu.
+    continued one; `budget_usd` None is no limit. `device` "" is cuda:0 where the machine has a GPU, else cpu. `python` ""
+    is this interpreter for a new run, the recorded one for a continued one.
     """
 
     problem: str
@@ -42,7 +42,7 @@ class RunSpec(msgspec.Struct, kw_only=True):
     objective: str = "geomean"
     device: str = ""
     target: str = "sm_90"
-    python: str = msgspec.field(default_factory=lambda: sys.executable)
+    python: str = ""
     seed: int = 0
     parallel: int = 1
     arguments: tuple[str, ...] = ()

@@ -298,7 +298,8 @@ class RunState:
         pull = self.pulls.get(event.pull)
         if pull is not None and not pull.ended:
             pull.outcome, pull.ended = "dropped", True
-            self.pulls_ended += 1
+            # A pull that made no candidate (duplicates only, a provider's failure) does not use up an iteration.
+            self.pulls_ended += bool(pull.candidate_ids)
         self._say(event, f"pull {event.pull} dropped: {event.reason}", "warning")
 
     def _generated(self, event: e.Generated) -> None:
@@ -372,7 +373,8 @@ class RunState:
         candidate.path = event.path
         figure = candidate.ratio if candidate.ratio is not None else candidate.estimate
         if figure is not None:
-            self.curve.append((candidate.pull, figure))
+            # Not the candidate's own pull: an injected one has none, and the curve must not step back.
+            self.curve.append((max(self.pulls, default=0), figure))
         if event.candidate_id != BASELINE_ID:
             self._say(event, f"best is now #{event.candidate_id}")
 

@@ -1,0 +1,181 @@
+"""What each command of a person does: the events it becomes and the sentence that answers it, or a refusal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kbtui.errors import UsageError
+from kbtui.search.policy import Policy
+from kbtui.state import commands as c
+from kbtui.state import events as e
+from kbtui.state.run_state import RunState
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """`text` is one sentence for the person who asked; `stop` ends the run after the events."""
+
+    text: str
+    events: tuple[e.Event, ...] = ()
+    stop: bool = False
+
+
+class Refused(UsageError):
+    """The command makes no sense now; the sentence says why."""
+
+
+def answer(state: RunState, policy: Policy, command: c.Command) -> Answer:
+    """What `command` does to a run in `state`. Raises Refused; changes nothing itself."""
+    if state.status == "stopped":
+        raise Refused(f"the run has stopped ({state.stopped_by}): continue it first")
+    return _ANSWERS[type(command)](state, policy, command)
+
+
+def _pause(state: RunState, _: Policy, command: c.Pause) -> Answer:
+    if state.status == "paused":
+        raise Refused("the run is paused already")
+    text = "".join(f"; pull {pull.number} is finished first" for pull in state.open_pulls[:1])
+    return Answer(f"paused{text}", (e.RunPaused(by=command.by, reason=command.reason),))
+
+
+def _resume(state: RunState, _: Policy, command: c.Resume) -> Answer:
+    _require_paused(state, "there is nothing to resume")
+    return Answer("resumed", (e.RunResumed(by=command.by),))
+
+
+def _step(state: RunState, _: Policy, command: c.Step) -> Answer:
+    _require_paused(state, "pause it, then step")
+    return Answer("one pull goes next, then the run holds again", (e.Stepped(by=command.by),))
+
+
+def _stop(state: RunState, _: Policy, __: c.Stop) -> Answer:
+    kept = f"; the best kernel is {state.best.path}" if state.best is not None else ""
+    return Answer(f"stopping{kept}", stop=True)
+
+
+def _force(state: RunState, policy: Policy, command: c.Force) -> Answer:
+    arm = arm_name(command.cluster, command.strategy)
+    _require_cluster(state, command.cluster)
+    if (None, command.strategy) in state.bans or (command.cluster, command.strategy) in state.bans:
+        raise Refused(f"{arm} is banned: unban it first")
+    if command.parent_id is not None:
+        _require_correct(state, command.parent_id)
+    choice = policy.force(state, next_pull(state), command.strategy, command.cluster, command.parent_id)
+    if choice is None:
+        whose = "any candidate" if command.parent_id is None else f"#{command.parent_id}"
+        raise Refused(f"{arm} cannot be played: no move of that kind is left for {whose}")
+    forced = e.Forced(by=command.by, strategy=command.strategy, cluster=command.cluster, parent_id=command.parent_id)
+    turn = f"after {len(state.forces)} others forced before it" if state.forces else "next"
+    return Answer(f"c{choice.cluster} {command.strategy} from #{choice.parent_id} goes {turn}", (forced,))
+
+
+def _ban(state: RunState, _: Policy, command: c.Ban) -> Answer:
+    arm = arm_name(command.cluster, command.strategy)
+    _require_cluster(state, command.cluster)
+    if (command.cluster, command.strategy) in state.bans or (None, command.strategy) in state.bans:
+        raise Refused(f"{arm} is banned already")
+    event = e.Banned(by=command.by, strategy=command.strategy, cluster=command.cluster)
+    return Answer(f"{arm} is banned until you unban it", (event,))
+
+
+def _unban(state: RunState, _: Policy, command: c.Unban) -> Answer:
+    arm = arm_name(command.cluster, command.strategy)
+    if (command.cluster, command.strategy) not in state.bans:
+        if (None, command.strategy) in state.bans:
+            raise Refused(f"{command.strategy} is banned in every cluster: unban it without naming one")
+        raise Refused(f"{arm} is not banned")
+    event = e.Unbanned(by=command.by, strategy=command.strategy, cluster=command.cluster)
+    return Answer(f"{arm} may be played again", (event,))
+
+
+def _inject(state: RunState, _: Policy, command: c.Inject) -> Answer:
+    if not command.source.strip():
+        raise Refused(f"{command.name} is empty")
+    held = state.status == "paused"
+    when = "when the run goes on" if held else "next, before another pull"
+    return Answer(
+        f"{command.name} is judged {when}", (e.Injected(by=command.by, name=command.name, source=command.source),)
+    )
+
+
+def _pin(state: RunState, _: Policy, command: c.Pin) -> Answer:
+    if command.parent_id is None:
+        if state.pinned is None:
+            raise Refused("nothing is pinned")
+        text = f"#{state.pinned} is no longer pinned"
+    else:
+        _require_correct(state, command.parent_id)
+        text = f"pulls start from #{command.parent_id} until you unpin it"
+    return Answer(text, (e.Pinned(by=command.by, parent_id=command.parent_id),))
+
+
+def _set_budget(state: RunState, _: Policy, command: c.SetBudget) -> Answer:
+    if command.iterations is None and command.budget_usd is None:
+        raise Refused("say how many iterations or dollars the run may use")
+    if command.iterations is not None and command.iterations < 1:
+        raise Refused(f"{command.iterations} iterations: a run needs at least 1")
+    if command.budget_usd is not None and command.budget_usd < 0:
+        raise Refused(f"{command.budget_usd} dollars: a budget cannot be negative")
+    parts = []
+    if command.iterations is not None:
+        parts.append(f"{command.iterations} pulls, {state.pulls_ended} done")
+    if command.budget_usd is not None:
+        parts.append(f"${command.budget_usd:.2f}, ${state.cost_usd:.2f} spent")
+    event = e.BudgetChanged(by=command.by, iterations=command.iterations, budget_usd=command.budget_usd)
+    return Answer(f"the run may use {' and '.join(parts)}", (event,))
+
+
+def _tag(state: RunState, _: Policy, command: c.Tag) -> Answer:
+    if command.candidate_id not in state.candidates:
+        raise Refused(f"there is no candidate #{command.candidate_id}")
+    if not command.tag and not command.note:
+        raise Refused("give a tag or a note")
+    event = e.Tagged(by=command.by, candidate_id=command.candidate_id, tag=command.tag, note=command.note)
+    return Answer(f"#{command.candidate_id} is tagged", (event,))
+
+
+def arm_name(cluster: int | None, strategy: str) -> str:
+    """As people read it: "c1 fusion", or "fusion" for every cluster."""
+    return strategy if cluster is None else f"c{cluster} {strategy}"
+
+
+def next_pull(state: RunState) -> int:
+    """The number of the pull that begins next."""
+    return max(state.pulls, default=0) + 1
+
+
+def _require_paused(state: RunState, remedy: str) -> None:
+    if state.status != "paused":
+        raise Refused(f"the run is not paused: {remedy}")
+
+
+def _require_correct(state: RunState, candidate_id: int) -> None:
+    candidate = state.candidates.get(candidate_id)
+    if candidate is None:
+        raise Refused(f"there is no candidate #{candidate_id}")
+    if not candidate.correct:
+        raise Refused(f"#{candidate_id} is {candidate.status}: only a correct candidate can be a parent")
+
+
+def _require_cluster(state: RunState, cluster: int | None) -> None:
+    known = {0, *state.labels.values(), *(score.cluster for score in state.scores)}
+    if cluster is not None and cluster not in known:
+        names = ", ".join(f"c{number}" for number in sorted(known))
+        raise Refused(f"there is no cluster c{cluster}: the run has {names}")
+
+
+_ANSWERS: dict[type[c.Command], Callable[[RunState, Policy, Any], Answer]] = {
+    c.Pause: _pause,
+    c.Resume: _resume,
+    c.Step: _step,
+    c.Stop: _stop,
+    c.Force: _force,
+    c.Ban: _ban,
+    c.Unban: _unban,
+    c.Inject: _inject,
+    c.Pin: _pin,
+    c.SetBudget: _set_budget,
+    c.Tag: _tag,
+}

@@ -1,0 +1,82 @@
+"""Where events come from: the one place that numbers, times, redacts, journals and folds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from kbtui import clock
+from kbtui.history.journal import JournalWriter
+from kbtui.state import events as e
+from kbtui.state.run_state import RunState
+from kbtui.text import redact
+
+E = TypeVar("E", bound=e.Event)
+Listener = Callable[[e.Event], None]
+
+
+class Emitter:
+    """Turns what the engine wants to say into events of the run.
+
+    What is folded, journalled and announced is one and the same value, after redaction and after a round trip through
+    plain data: so the live state equals the state that anyone folds from the journal.
+    """
+
+    def __init__(self, state: RunState, writer: JournalWriter) -> None:
+        self.state = state
+        self._writer = writer
+        self._elapsed_before = state.elapsed
+        self._began = clock.monotonic()
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` for every event from now on, after it was journalled and folded. It must not block or raise."""
+        self._listeners.append(listener)
+
+    def emit(self, event: E) -> E:
+        """Stamp, journal, fold and announce a durable event; return it as it was journalled.
+
+        Raises JournalError when the disk refuses (then nothing was folded) and msgspec.ValidationError for a value that
+        JSON cannot carry, such as NaN in a field that must be a number: a bug, caught before it is in the journal.
+        """
+        written = self._writer.append(self._sealed(event))
+        self.state.apply(written)
+        self._announce(written)
+        return written
+
+    def show(self, event: e.GpuSampled | e.Progressed) -> None:
+        """Fold and announce a transient event; it is never journalled."""
+        shown = self._sealed(event)
+        self.state.apply(shown)
+        self._announce(shown)
+
+    def settle(self) -> None:
+        """Wait until everything emitted is on the disk. Raises JournalError."""
+        self._writer.flush()
+
+    def _announce(self, event: e.Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def _sealed(self, event: E) -> E:
+        fields = _plain(msgspec.to_builtins(event, str_keys=True))
+        fields["t"] = clock.wall()
+        fields["elapsed"] = self._elapsed_before + clock.monotonic() - self._began
+        return msgspec.convert(fields, type(event), str_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """`value` with every string redacted, keys included, and what JSON lacks replaced: lone surrogates by `?`, NaN and
+    infinities by None."""
+    if isinstance(value, str):
+        return redact(value).encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_plain(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
