@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +44,19 @@ if "torch" in found:
     import torch
     found["cuda"] = bool(torch.cuda.is_available())
 print(json.dumps(found))
+"""
+
+
+_ISOLATION_PROBE = """
+import json
+from kbtui.evaluate.inlane import sandbox
+version = sandbox.landlock_version()
+print(json.dumps({
+    "no privileges": sandbox.attempt(sandbox.no_new_privileges),
+    "sweep": sandbox.attempt(sandbox.become_subreaper),
+    "network": sandbox.attempt(sandbox.leave_network),
+    "landlock": f"on, version {version}" if version else "off: this kernel has none, files outside a job's folder are open",
+}))
 """
 
 
@@ -169,6 +183,16 @@ def _device(nvml: Any, index: int) -> Finding:
 # ---------------------------------------------------------------- isolation, folders, database, terminal
 
 
+def _isolation() -> list[Finding]:
+    # In a process of its own: each measure, once tried, holds for good.
+    done = subprocess.run([sys.executable, "-c", _ISOLATION_PROBE], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return [Finding("isolation", "limits", f"could not be tried: {clean_line(last, 200)}")]
+    tried: dict[str, str] = json.loads(done.stdout)
+    return [Finding(name, "ok" if held.startswith("on") else "limits", held) for name, held in tried.items()]
+
+
 def _data_folder() -> Finding:
     folder = paths.data_dir()
     try:
@@ -223,7 +247,7 @@ def _terminal() -> Finding:
 
     size = shutil.get_terminal_size()
     try:
-        require_terminal()
+        require_terminal("kbtui", "`kbtui run --headless` works without one")
     except KbtuiError as error:
         return Finding("terminal", "absent", str(error))
     seen = describe_terminal()

@@ -1,9 +1,10 @@
-"""What there is to choose from, and whether this machine is fit: policies, themes, keys, doctor."""
+"""What there is to choose from and what this machine offers: policies, themes, keys, doctor."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from kbtui.cli import output
@@ -18,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def policies(as_json: AsJson = False) -> None:
-    """What can choose arms: `kbtui run --policy NAME`."""
+    """List what can choose arms."""
     from kbtui.search.registry import POLICIES, make_policy
 
     found = [
@@ -52,7 +53,10 @@ def doctor(
     python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What this machine offers and lacks, and every setting with where it came from. Exit status 1 if a run would fail."""
+    """Tell what this machine offers and lacks.
+
+    Lists every setting with where it came from, too. Exit status 1 if a run would fail.
+    """
     from kbtui.doctor import examine
 
     settings, origins = load_settings({"python": python})
@@ -68,21 +72,21 @@ def doctor(
         output.line()
         output.table(
             (Column("setting"), Column("value", gives=True), Column("from")),
-            [[key, repr(entry["value"]), str(entry["origin"])] for key, entry in merged.items()],
+            [[key, msgspec.json.encode(entry["value"]).decode(), str(entry["origin"])] for key, entry in merged.items()],
         )
     if any(finding.state == "fails" for finding in findings):
         raise typer.Exit(1)
 
 
 def themes(as_json: AsJson = False) -> None:
-    """The themes of the cockpit, and the files they come from."""
+    """List the cockpit's themes and their files."""
     from kbtui.tui.themes import load_themes
 
     raise NotImplementedError(as_json, load_themes)
 
 
 def keys(as_json: AsJson = False) -> None:
-    """Every key of the cockpit, by place."""
+    """List every key of the cockpit."""
     from kbtui.tui.actions import ACTIONS, PLACES
 
     if as_json:

@@ -32,7 +32,11 @@ def check(
     seed: Annotated[int | None, typer.Option(help="Of the inputs.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compile, verify and time: the verdict, whose doing it is, at which stage and why. Exit status 1 unless correct."""
+    """Judge the baseline, or a candidate.
+
+    Compiles, verifies and times it; prints the verdict, whose doing it is, at which stage and why. Exit status 1 unless
+    it is correct.
+    """
     from kbtui.cli.control import read_source
     from kbtui.engine.check import check_source
 

@@ -14,7 +14,7 @@ from kbtui.cli import output
 from kbtui.errors import KbtuiError, UsageError
 
 if TYPE_CHECKING:
-    from kbtui.state.commands import Command
+    from kbtui.state.commands import AnyCommand
     from kbtui.state.records import Strategy
 
 LARGEST_SOURCE = 1 << 20
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def pause(run: Run, reason: Annotated[str, typer.Option(help="Shown beside the status.")] = "") -> None:
-    """Start no new pull; the one in flight is finished."""
+    """Start no new pull; finish the one in flight."""
     from kbtui.state.commands import Pause
 
     _send(run, Pause(by=_me(), reason=reason))
@@ -52,7 +52,11 @@ def step(run: Run) -> None:
 
 
 def stop(run: Run) -> None:
-    """Finish: the pull in flight is abandoned and the run process ends. `kbtui run --continue` goes on later."""
+    """End a run.
+
+    The pull in flight is abandoned, the summary is written and the run process ends. `kbtui run --continue RUN` goes on
+    later.
+    """
     from kbtui.state.commands import Stop
 
     _send(run, Stop(by=_me()))
@@ -64,14 +68,17 @@ def force(
     cluster: Cluster = None,
     parent: Annotated[int | None, typer.Option(min=0, help="The candidate to start from, such as 7 for #7.")] = None,
 ) -> None:
-    """Make the next pull take this arm, whatever the policy says."""
+    """Make the next pull take an arm.
+
+    Whatever the policy says; only a ban is stronger.
+    """
     from kbtui.state.commands import Force
 
     _send(run, Force(by=_me(), strategy=_strategy(strategy), cluster=cluster, parent_id=parent))
 
 
 def ban(run: Run, strategy: StrategyName, cluster: Cluster = None) -> None:
-    """No pull on this arm until `kbtui unban`."""
+    """Allow no pull on an arm until `unban`."""
     from kbtui.state.commands import Ban
 
     _send(run, Ban(by=_me(), strategy=_strategy(strategy), cluster=cluster))
@@ -85,21 +92,24 @@ def unban(run: Run, strategy: StrategyName, cluster: Cluster = None) -> None:
 
 
 def inject(run: Run, file: Annotated[Path, typer.Argument(help="A version of kernel.py of your own.")]) -> None:
-    """Queue your own version of the kernel; it is judged like any other."""
+    """Queue a version of your own.
+
+    It is compiled, verified and timed like any other candidate.
+    """
     from kbtui.state.commands import Inject
 
     _send(run, Inject(by=_me(), name=file.name, source=read_source(file)))
 
 
 def pin(run: Run, candidate: Annotated[int, typer.Argument(min=0, help="Such as 7 for #7.")]) -> None:
-    """Make pulls start from this candidate, until `kbtui unpin`."""
+    """Make pulls start from one candidate."""
     from kbtui.state.commands import Pin
 
     _send(run, Pin(by=_me(), parent_id=candidate))
 
 
 def unpin(run: Run) -> None:
-    """Leave the choice of the parent to the policy again."""
+    """Leave the parent to the policy again."""
     from kbtui.state.commands import Pin
 
     _send(run, Pin(by=_me(), parent_id=None))
@@ -108,9 +118,11 @@ def unpin(run: Run) -> None:
 def read_source(file: Path) -> str:
     """The text of a source file. Raises UsageError when it cannot be read, is too large or is not UTF-8."""
     try:
-        if file.stat().st_size > LARGEST_SOURCE:
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_SOURCE + 1)
+        if len(content) > LARGEST_SOURCE:
             raise UsageError(f"{file} is larger than {LARGEST_SOURCE >> 20} MiB, which no kernel is")
-        return file.read_text(encoding="utf-8")
+        return content.decode("utf-8")
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -136,7 +148,7 @@ def _me() -> str:
     return f"{user}@{place}"
 
 
-def _send(run: str, command: Command) -> None:
+def _send(run: str, command: AnyCommand) -> None:
     from kbtui.engine.client import send
     from kbtui.history.runs import find_run
 

@@ -10,10 +10,9 @@ import typer
 from kbtui.cli import output
 from kbtui.cli.output import Column
 from kbtui.cli.runs import AsJson, RunOrNewest, print_runs
-from kbtui.errors import UsageError
 
 if TYPE_CHECKING:
-    from kbtui.history.database import Table
+    from kbtui.history.database import History, Table
     from kbtui.state.run_state import Candidate, RunState
 
 CANDIDATES = (
@@ -29,7 +28,9 @@ CANDIDATES = (
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Past runs: list, show, query, export.", no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(
+        help="Past runs: list, show, sql, export, rebuild.", no_args_is_help=True, rich_markup_mode=None
+    )
     group.command("list")(list_)
     for command in (show, sql, export, rebuild):
         group.command()(command)
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(as_json: AsJson = False) -> None:
-    """All runs, newest first."""
+    """List all runs, newest first."""
     from kbtui.history.runs import list_runs
 
     entries = list_runs()
@@ -50,7 +51,7 @@ def list_(as_json: AsJson = False) -> None:
 
 
 def show(run: RunOrNewest = None, as_json: AsJson = False) -> None:
-    """How a run went: what it was told, its candidates, its best."""
+    """Tell how a run went."""
     from kbtui.history.runs import find_run, load_state
 
     state = load_state(find_run(run))
@@ -97,22 +98,59 @@ def sql(
     query: Annotated[str, typer.Argument(help="Such as: select strategy, count(*) from pulls group by 1")],
     as_json: AsJson = False,
 ) -> None:
-    """Ask the history database; docs/history.md describes its tables and views."""
-    from kbtui.history.database import History
+    """Ask the history database.
 
-    history = History()
-    history.ingest()
-    found = history.sql(query)
+    docs/history.md describes its tables and views.
+    """
+    found = _ask(query)
     if as_json:
         output.json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
     else:
         _print_found(found)
 
 
+def export(
+    file: Annotated[Path, typer.Argument(help="Where to: NAME.csv, NAME.json or NAME.jsonl.")],
+    query: Annotated[str, typer.Option("--sql", help="What to write.")] = "select * from pulls",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Write the answer to a query, or every pull, to a file."""
+    from kbtui.history.export import require_writable, write_table
+
+    require_writable(file, overwrite=overwrite)
+    found = _ask(query)
+    write_table(found, file)
+    output.line(f"{len(found.rows)} rows in {file}")
+
+
+def rebuild() -> None:
+    """Make the database anew from the journals."""
+    from kbtui.history.database import History
+
+    history = History()
+    events = history.rebuild()
+    _note_unreadable(history)
+    output.line(f"{events} events in {history.path}")
+
+
+def _ask(query: str) -> Table:
+    from kbtui.history.database import History
+
+    history = History()
+    history.ingest()
+    _note_unreadable(history)
+    return history.sql(query)
+
+
+def _note_unreadable(history: History) -> None:
+    for run_id, reason in history.unreadable.items():
+        output.note(f"run {run_id} was left out: {reason}")
+
+
 def _print_found(found: Table) -> None:
     numeric = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "HUGEINT", "BIGINT")
     columns = [
-        Column(output.clean_line(name), right=any(word in kind.upper() for word in numeric), gives="VARCHAR" in kind)
+        Column(name, right=any(word in kind.upper() for word in numeric), gives="VARCHAR" in kind)
         for name, kind in zip(found.columns, found.types, strict=True)
     ]
     output.table(columns, [[_value(value) for value in row] for row in found.rows])

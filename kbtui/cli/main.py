@@ -72,6 +72,9 @@ def root(
     if debug:
         os.environ["KBTUI_DEBUG"] = "1"
     if context.invoked_subcommand is None:
+        from kbtui.tui.terminal import require_terminal
+
+        require_terminal("kbtui", "name a command, `kbtui --help` lists them")
         raise typer.Exit(open_cockpit(None, drawing_flags(theme, plain, no_mouse)))
 
 

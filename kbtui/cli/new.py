@@ -20,7 +20,10 @@ def new(
     name: Annotated[Path, typer.Argument(help="The folder to make.")],
     like: Annotated[str, typer.Option("--like", help="The bundled problem to copy.")] = "vector_add",
 ) -> None:
-    """Make a problem's folder: a copy of a bundled one that works, for you to change."""
+    """Make a problem's folder to start from.
+
+    It is a copy of a bundled problem that works, for you to change.
+    """
     from kbtui.problems.folder import find_problem
 
     problem = find_problem(like)

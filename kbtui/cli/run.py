@@ -44,7 +44,10 @@ def run(
     plain: Ascii = False,
     no_mouse: NoMouse = False,
 ) -> None:
-    """Search for a faster version of PROBLEM. `q` in the cockpit detaches; the run goes on."""
+    """Search for a faster version of a kernel.
+
+    The cockpit shows the run; `q` detaches and the run goes on. --headless runs without the cockpit.
+    """
     settings, origins = load_settings(
         {
             "generator": generator,
@@ -106,6 +109,6 @@ def _run_attended(spec: RunSpec, flags: dict[str, object]) -> int:
     from kbtui.engine.launch import start_run
     from kbtui.tui.terminal import require_terminal
 
-    require_terminal()  # before anything is started
+    require_terminal("kbtui run", "add --headless to run without the cockpit, or --detach to run in the background")
     output.note("starting the run: the lane imports torch and describes the problem ...")
     return open_cockpit(start_run(spec), flags)

@@ -38,7 +38,10 @@ def register(app: typer.Typer) -> None:
 
 
 def runs(as_json: AsJson = False) -> None:
-    """The runs that are live, paused, stale or crashed. `kbtui history list` has the finished ones too."""
+    """List the runs that are not finished.
+
+    They are live, paused, stale (the process does not answer) or crashed. `kbtui history list` has the finished ones too.
+    """
     from kbtui.history.runs import list_runs
 
     entries = [entry for entry in list_runs() if entry.status != "stopped"]
@@ -59,15 +62,22 @@ def attach(
 ) -> None:
     """Watch and steer a run. `q` detaches; the run goes on."""
     from kbtui.history.runs import find_run
+    from kbtui.tui.terminal import require_terminal
 
+    require_terminal("kbtui attach", "`kbtui runs` and `kbtui history show` tell how a run stands")
     flags = drawing_flags(theme, plain, no_mouse)
     raise typer.Exit(open_cockpit(find_run(run), flags, read_only=read_only))
 
 
 def replay(run: RunOrNewest = None, theme: Theme = None, plain: Ascii = False, no_mouse: NoMouse = False) -> None:
-    """Look at a run in the cockpit, read from its journal; nothing can be changed."""
-    from kbtui.history.runs import find_run
+    """Look at a run without touching it.
 
+    The cockpit reads the journal; nothing can be changed.
+    """
+    from kbtui.history.runs import find_run
+    from kbtui.tui.terminal import require_terminal
+
+    require_terminal("kbtui replay", "`kbtui history show` tells how a run went")
     raise typer.Exit(open_cockpit(find_run(run), drawing_flags(theme, plain, no_mouse), read_only=True))
 
 
@@ -77,7 +87,10 @@ def export(
     file: Annotated[Path | None, typer.Option("--output", "-o", help="Where to; else RUN-CANDIDATE.py here.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write a candidate's source to a file, with where it comes from and what is known of it."""
+    """Write a candidate's source to a file.
+
+    A comment on top says where it comes from and what is known of it, modelled times as modelled.
+    """
     from kbtui.history.export import export_candidate
     from kbtui.history.runs import find_run, load_state
 

@@ -19,14 +19,10 @@ def drawing_flags(theme: str | None, plain: bool, no_mouse: bool) -> dict[str, o
 
 
 def open_cockpit(run_id: str | None, flags: dict[str, object], *, read_only: bool = False) -> int:
-    """The cockpit on a run, or its home screen for None; the exit status. Raises UsageError where there is no terminal."""
-    from kbtui.tui.terminal import require_terminal
-
-    require_terminal()
-    settings, _ = load_settings(flags)
-
+    """The cockpit on a run, or its home screen for None; its exit status. Call `require_terminal` first."""
     from kbtui.tui.app import run_app
 
+    settings, _ = load_settings(flags)
     return run_app(
         run_id, read_only=read_only, ascii=settings.ascii, theme=settings.theme or None, mouse=settings.mouse
     )

@@ -12,20 +12,22 @@ from kbtui import clock
 from kbtui.evaluate.lane import Lane, LaneSpec, Report, open_lane
 from kbtui.problems.folder import find_problem
 from kbtui.state.records import (
-    Compilation,
     Correctness,
     KernelFacts,
     Owner,
     Signature,
     Timing,
     TimingKind,
-    Verification,
 )
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """The judgement of one source. `subject` is the baseline's when the baseline itself failed, whatever was asked. `timing` and `signature` are None unless it is correct; the other fields are those of
-    Compilation or Verification, whichever came last. `seconds` include the start of the lane."""
+    """The judgement of one source.
+
+    `subject` is the baseline when the baseline itself failed, whatever was asked. `timing` and `signature` are None unless
+    it is correct; the other fields are those of Compilation or Verification, whichever came last. `seconds` include the
+    start of the lane.
+    """
 
     subject: Literal["baseline", "candidate"]
     problem: str

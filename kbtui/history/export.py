@@ -1,13 +1,49 @@
-"""A candidate's source as a file, headed by where it comes from and what is known of it."""
+"""Out of kbtui into files: a candidate's source, headed by what is known of it; a query's answer as CSV or JSON."""
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kbtui import paths
 from kbtui.errors import UsageError
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.text import clean_line
+
+if TYPE_CHECKING:
+    from kbtui.history.database import Table
+
+FORMATS = (".csv", ".json", ".jsonl")
+
+
+def require_writable(path: Path, *, overwrite: bool) -> None:
+    """Raise UsageError unless `path` has a known suffix, lies in a folder that exists, and is free or may be replaced."""
+    if path.suffix not in FORMATS:
+        raise UsageError(f"{path} does not say its format: end it in {', '.join(FORMATS)}")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path.parent} is not a folder: make it first")
+    if path.exists() and not overwrite:
+        raise UsageError(f"{path} exists: choose another file, or add --overwrite")
+
+
+def write_table(table: Table, path: Path) -> None:
+    """Write `table` in the format of the suffix. NULL is an empty field in CSV. Raises UsageError when writing fails."""
+    try:
+        if path.suffix == ".csv":
+            with path.open("w", encoding="utf-8", errors="surrogatepass", newline="") as out:
+                writer = csv.writer(out)
+                writer.writerow(table.columns)
+                writer.writerows(table.rows)
+            return
+        records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        encoder = msgspec.json.Encoder(enc_hook=str)
+        encoded = encoder.encode(records) + b"\n" if path.suffix == ".json" else encoder.encode_lines(records)
+        path.write_bytes(encoded)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def export_candidate(state: RunState, candidate_id: int | None, file: Path | None, *, overwrite: bool) -> Path:
