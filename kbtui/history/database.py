@@ -1,0 +1,326 @@
+"""The history database: every run and pull in DuckDB, derived from the journals and never the only copy of a run that
+has one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kbtui import clock
+from kbtui.errors import HistoryError, JournalError
+from kbtui.history import schema
+from kbtui.history.connection import WAIT_S, DamagedHistoryError, connect, damaged
+from kbtui.history.event_rows import Row, timestamp
+from kbtui.history.journal import JournalReader
+from kbtui.history.rows import Batch, batch
+from kbtui.history.runs import run_ids
+from kbtui.history.tables import DERIVED, GPU, INGESTED, TABLES
+from kbtui.history.tables import Table as TableSchema
+from kbtui.paths import history_file, journal_file
+
+if TYPE_CHECKING:
+    import duckdb
+
+_CHUNK = 4096
+_CANDIDATE_TABLES = ("candidates", "case_times", "kernels")
+_PULL_TABLES = ("pulls", "selections")
+_EVENT_TABLES = ("partitions", "interventions", "notes")
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The answer to a query. `types` are DuckDB's names; text in `rows` is foreign and is cleaned where it is shown."""
+
+    columns: list[str]
+    types: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+class GpuRollup(msgspec.Struct, frozen=True, kw_only=True):
+    """One counter of one GPU over a window of `seconds` from `t` (seconds since the epoch)."""
+
+    uuid: str
+    device: str
+    counter: str
+    t: float
+    seconds: float
+    samples: int
+    mean: float
+    minimum: float
+    maximum: float
+
+
+class History:
+    """The history database of this user. Every method opens the file, uses it and closes it.
+
+    All methods raise HistoryError when another process holds the file for longer than `wait_s` seconds (the sentence
+    names it), or when the file is damaged (the sentence names the remedy).
+    """
+
+    def __init__(self, path: Path | None = None, *, wait_s: float = WAIT_S) -> None:
+        self.path = path if path is not None else history_file()
+        self.wait_s = wait_s
+        self.unreadable: dict[str, str] = {}
+        """Runs whose journal the last `ingest` could not take in, with the reason. Their old rows stay."""
+
+    def ingest(self) -> int:
+        """Take in what the journals have and the database lacks; returns how many events that were.
+
+        Each run is one transaction, so a crash leaves whole runs. Calling it twice changes nothing. A run whose
+        journal is gone keeps its rows; one whose journal is damaged is named in `unreadable` and skipped.
+        """
+        waiting = self._waiting()
+        self.unreadable = {}
+        if not waiting:
+            return 0
+        taken = 0
+        with connect(self.path, "write", self.wait_s) as connection:
+            try:
+                schema.prepare(connection)
+                for run_id in waiting:
+                    taken += self._ingest_run(connection, run_id)
+            except _damages() as error:
+                raise damaged(self.path, error) from error
+        return taken
+
+    def sql(self, query: str, *, limit: int | None = None) -> Table:
+        """The answer to `query`, its first `limit` rows. The query cannot change the database or touch other files."""
+        return self._ask(query, [], limit)
+
+    def list_runs(self, problem: str | None = None, *, limit: int | None = None) -> Table:
+        """The rows of `runs`, newest first, of one problem or of all."""
+        where = "where problem = $1" if problem is not None else ""
+        return self._ask(
+            f"select * from runs {where} order by started_at desc, run_id",
+            [problem] if problem is not None else [],
+            limit,
+        )
+
+    def add_gpu(self, run_id: str, rollups: Sequence[GpuRollup]) -> None:
+        """Keep roll-ups of GPU counters; the same counter and window again replaces the old row."""
+        rows = [
+            {
+                "run_id": run_id,
+                "started_at": timestamp(rollup.t),
+                **{name: getattr(rollup, name) for name in rollup.__struct_fields__ if name != "t"},
+            }
+            for rollup in rollups
+        ]
+        with connect(self.path, "write", self.wait_s) as connection:
+            try:
+                schema.prepare(connection)
+                _insert(connection, GPU, rows, replace=True)
+            except _duckdb_error() as error:
+                raise damaged(self.path, error) from error
+
+    def rebuild(self) -> int:
+        """Make the database anew from the journals; returns how many events it holds.
+
+        Rows that no journal can give (runs whose journal is gone or damaged, GPU roll-ups) are carried over. A file
+        that cannot be read is kept beside the new one, as `history.duckdb.damaged-<time>`.
+        """
+        fresh = History(self.path.with_name(f"{self.path.name}.new-{os.getpid()}"), wait_s=self.wait_s)
+        try:
+            with connect(fresh.path, "write", self.wait_s) as connection:
+                schema.prepare(connection)
+            fresh.ingest()
+            self.unreadable = fresh.unreadable
+            self._take_place_of(fresh)
+        finally:
+            fresh.path.unlink(missing_ok=True)
+        return int(self.sql("select coalesce(sum(seq), 0) from ingested").rows[0][0])
+
+    # ------------------------------------------------------------ taking in
+
+    def _waiting(self) -> list[str]:
+        """The runs whose journal has events that the database lacks."""
+        taken: dict[str, int] = {}
+        if self.path.exists():
+            with connect(self.path, "read", self.wait_s) as connection:
+                try:
+                    if schema.version(connection):
+                        taken = dict(connection.execute("select run_id, journal_bytes from ingested").fetchall())
+                except _duckdb_error() as error:
+                    raise damaged(self.path, error) from error
+        return sorted(run_id for run_id in run_ids() if _grew(journal_file(run_id), taken.get(run_id, 0)))
+
+    def _ingest_run(self, connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
+        row = connection.execute("select seq from ingested where run_id = $1", [run_id]).fetchone()
+        reader = JournalReader(journal_file(run_id))
+        try:
+            events = reader.read()
+            # Fewer events than were taken in: another journal took the place of that one, so its rows all go.
+            since = int(row[0]) if row and row[0] <= reader.seq else 0
+            rows = batch(run_id, events, since)
+        except JournalError as error:
+            self.unreadable[run_id] = str(error)
+            return 0
+        except KeyError as error:
+            self.unreadable[run_id] = f"{reader.path}: an event speaks of candidate {error}, which no event made"
+            return 0
+        mark = {"run_id": run_id, "seq": reader.seq, "journal_bytes": reader.offset}
+        return rows.events if self._write(connection, rows, mark) else 0
+
+    def _write(self, connection: duckdb.DuckDBPyConnection, rows: Batch, mark: Row) -> bool:
+        """One transaction; False when DuckDB refuses a value of this run, which must not keep the other runs out."""
+        connection.execute("begin")
+        try:
+            _delete(connection, rows)
+            for table in DERIVED:
+                _insert(connection, table, rows.rows[table.name])
+            _insert(connection, INGESTED, [mark], replace=True)
+            connection.execute("commit")
+        except _data_errors() as error:
+            connection.execute("rollback")
+            self.unreadable[rows.run_id] = f"{journal_file(rows.run_id)}: {_explained(error)}"
+            return False
+        return True
+
+    # ------------------------------------------------------------ asking
+
+    def _ask(self, query: str, values: Sequence[object], limit: int | None) -> Table:
+        self._bring_up_to_date()
+        with connect(self.path, "read", self.wait_s) as connection:
+            try:
+                connection.execute(query, list(values))
+                described = connection.description or []
+                rows = connection.fetchall() if limit is None else connection.fetchmany(limit)
+            except _damages() as error:
+                raise damaged(self.path, error) from error
+            except _duckdb_error() as error:
+                raise HistoryError(f"the query fails: {_explained(error)}") from error
+        return Table([item[0] for item in described], [str(item[1]) for item in described], rows)
+
+    def _bring_up_to_date(self) -> None:
+        """Make the file, or migrate it, if the schema is not the present one."""
+        if self.path.exists():
+            with connect(self.path, "read", self.wait_s) as connection:
+                found = schema.version(connection)
+            if found == schema.SCHEMA_VERSION:
+                return
+        with connect(self.path, "write", self.wait_s) as connection:
+            schema.prepare(connection)
+
+    # ------------------------------------------------------------ rebuilding
+
+    def _take_place_of(self, fresh: History) -> None:
+        """Carry over to `fresh` what no journal gives, and put it in this database's place."""
+        if not self.path.exists():
+            os.replace(fresh.path, self.path)
+            return
+        try:
+            # Held open until the new file is in place, so that nobody writes into the old one in between.
+            with connect(self.path, "write", self.wait_s) as old:
+                schema.prepare(old)
+                with connect(fresh.path, "write", self.wait_s) as new:
+                    _carry_over(old, new)
+                os.replace(fresh.path, self.path)
+        except DamagedHistoryError:
+            self._set_aside()
+            os.replace(fresh.path, self.path)
+        except _damages():
+            self._set_aside()
+            os.replace(fresh.path, self.path)
+
+    def _set_aside(self) -> None:
+        """Keep the damaged file under another name, its write-ahead log too: that would be replayed into a new file."""
+        aside = self.path.with_name(f"{self.path.name}.damaged-{int(clock.wall())}")
+        os.replace(self.path, aside)
+        log = self.path.with_name(f"{self.path.name}.wal")
+        if log.exists():
+            os.replace(log, aside.with_name(f"{aside.name}.wal"))
+
+
+def _carry_over(old: duckdb.DuckDBPyConnection, new: duckdb.DuckDBPyConnection) -> None:
+    """Copy the GPU roll-ups, and the rows of runs that `new` could not take from a journal."""
+    known = [row[0] for row in new.execute("select run_id from ingested").fetchall()]
+    new.execute("begin")
+    for table in TABLES:
+        unknown, values = ("", []) if table is GPU else ("where not list_contains($1, run_id)", [known])
+        names = [column.name for column in table.columns]
+        found = old.execute(f"select {', '.join(names)} from {table.name} {unknown}", values).fetchall()
+        nested = {column.name for column in table.columns if column.type == "JSON"}
+        rows = [
+            {
+                name: msgspec.Raw(value.encode()) if name in nested and value is not None else value
+                for name, value in zip(names, row, strict=True)
+            }
+            for row in found
+        ]
+        _insert(new, table, rows)
+    new.execute("commit")
+
+
+def _delete(connection: duckdb.DuckDBPyConnection, rows: Batch) -> None:
+    """Delete what the batch's rows replace: all of the run if it begins at the first event."""
+    if rows.since == 0:
+        for table in DERIVED:
+            connection.execute(f"delete from {table.name} where run_id = $1", [rows.run_id])
+        return
+    connection.execute("delete from runs where run_id = $1", [rows.run_id])
+    connection.execute("delete from cases where run_id = $1", [rows.run_id])
+    for name in _CANDIDATE_TABLES:
+        connection.execute(
+            f"delete from {name} where run_id = $1 and list_contains($2, candidate_id)",
+            [rows.run_id, sorted(rows.candidates)],
+        )
+    connection.execute(
+        "delete from pulls where run_id = $1 and list_contains($2, pull)", [rows.run_id, sorted(rows.pulls)]
+    )
+
+
+def _insert(
+    connection: duckdb.DuckDBPyConnection, table: TableSchema, rows: Sequence[Row], *, replace: bool = False
+) -> None:
+    """Insert rows in bulk, as one JSON text per chunk: 2 µs a value, where a statement per row takes 500 µs."""
+    names = [column.name for column in table.columns]
+    shape = msgspec.json.encode([{column.name: column.type for column in table.columns}]).decode()
+    for start in range(0, len(rows), _CHUNK):
+        chunk = [{name: row[name] for name in names} for row in rows[start : start + _CHUNK]]
+        connection.execute(
+            f"insert {'or replace' if replace else ''} into {table.name} by name "
+            "select unnest(row) from (select unnest(from_json($1::json, $2)) as row)",
+            [msgspec.json.encode(chunk).decode(), shape],
+        )
+
+
+def _grew(path: Path, taken: int) -> bool:
+    """Whether the journal has a complete line behind its first `taken` bytes, or is shorter (another journal)."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < taken:
+                return True
+            file.seek(taken)
+            return any(b"\n" in block for block in iter(lambda: file.read(65536), b""))
+    except FileNotFoundError:
+        return False
+
+
+def _duckdb_error() -> type[Exception]:
+    import duckdb
+
+    error: type[Exception] = duckdb.Error
+    return error
+
+
+def _data_errors() -> tuple[type[Exception], ...]:
+    """What DuckDB raises when a value is at fault."""
+    import duckdb
+
+    return (duckdb.DataError, duckdb.IntegrityError)
+
+
+def _damages() -> tuple[type[Exception], ...]:
+    """What DuckDB raises when the file, and not the query, is at fault."""
+    import duckdb
+
+    return (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException)
+
+
+def _explained(error: Exception) -> str:
+    """DuckDB's message up to its quotation of the query, in one line: the hints at names that exist are worth keeping."""
+    lines = [line.strip() for line in str(error).partition("\nLINE ")[0].splitlines()]
+    return " ".join(line for line in lines if line)

@@ -1,0 +1,169 @@
+"""From single events to rows of the history database: choices, partitions, what people did, notes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from kbtui.state import events as e
+
+Row: TypeAlias = dict[str, Any]
+OURSELVES = "kbtui"
+"""`by` of what the program did by itself."""
+
+
+def timestamp(t: float) -> str | None:
+    """Seconds since the epoch as a UTC timestamp that DuckDB reads; None for 0, which means unknown."""
+    return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M:%S.%f") if t else None
+
+
+def fields(record: msgspec.Struct, *, skip: tuple[str, ...] = ()) -> Row:
+    """The record's fields by name, those in `skip` left out."""
+    return {name: getattr(record, name) for name in record.__struct_fields__ if name not in skip}
+
+
+def selections(run_id: str, events: Iterable[e.Event]) -> list[Row]:
+    """One row per arm of every choice."""
+    return [
+        {
+            "run_id": run_id,
+            "pull": event.pull,
+            "chosen": (score.cluster, score.strategy) == (event.cluster, event.strategy),
+            **fields(score),
+        }
+        for event in events
+        if isinstance(event, e.Selected)
+        for score in event.scores
+    ]
+
+
+def partitions(run_id: str, events: Iterable[e.Event], modelled: bool) -> list[Row]:
+    """One row per candidate of every clustering; `modelled` says which kind of latency the features hold."""
+    return [
+        _member(run_id, event, candidate_id, modelled)
+        for event in events
+        if isinstance(event, e.Clustered)
+        for candidate_id in event.labels
+    ]
+
+
+def _member(run_id: str, event: e.Clustered, candidate_id: int, modelled: bool) -> Row:
+    cluster = event.labels[candidate_id]
+    features = event.features.get(candidate_id)
+    latency = features.log_latency if features else None
+    return {
+        "run_id": run_id,
+        "seq": event.seq,
+        "pull": event.pull,
+        "candidate_id": candidate_id,
+        "cluster": cluster,
+        "representative": event.representatives.get(cluster) == candidate_id,
+        "log_latency": None if modelled else latency,
+        "log_latency_estimate": latency if modelled else None,
+        "registers": features.registers if features else None,
+        "shared_kib": features.shared_kib if features else None,
+        "log2_block": features.log2_block if features else None,
+        "occupancy_percent": features.occupancy_percent if features else None,
+    }
+
+
+def interventions(run_id: str, events: Iterable[e.Event]) -> list[Row]:
+    """What people did, in order. What kbtui did by itself (a pause for a provider, say) is a note."""
+    rows = []
+    for event in events:
+        act = _act(event)
+        if act is not None and act["by_whom"] != OURSELVES:
+            rows.append({"run_id": run_id, "seq": event.seq, "happened_at": timestamp(event.t), **act})
+    return rows
+
+
+def _act(event: e.Event) -> Row | None:
+    match event:
+        case e.RunPaused():
+            return _person("pause", event.by, detail=event.reason)
+        case e.RunResumed():
+            return _person("resume", event.by)
+        case e.Stepped():
+            return _person("step", event.by)
+        case e.Forced():
+            return _person("force", event.by, event.strategy, event.cluster, event.parent_id)
+        case e.Banned():
+            return _person("ban", event.by, event.strategy, event.cluster)
+        case e.Unbanned():
+            return _person("unban", event.by, event.strategy, event.cluster)
+        case e.Injected():
+            return _person("inject", event.by, detail=event.name)
+        case e.Pinned():
+            return _person("unpin" if event.parent_id is None else "pin", event.by, candidate_id=event.parent_id)
+        case e.BudgetChanged():
+            return _person("budget", event.by, detail=_budget(event))
+        case e.Tagged():
+            detail = f"{event.tag}: {event.note}" if event.note else event.tag
+            return _person("tag", event.by, candidate_id=event.candidate_id, detail=detail)
+        case _:
+            return None
+
+
+def _person(
+    kind: str,
+    by: str,
+    strategy: str | None = None,
+    cluster: int | None = None,
+    candidate_id: int | None = None,
+    detail: str = "",
+) -> Row:
+    return {
+        "kind": kind,
+        "by_whom": by,
+        "strategy": strategy,
+        "cluster": cluster,
+        "candidate_id": candidate_id,
+        "detail": detail,
+    }
+
+
+def _budget(event: e.BudgetChanged) -> str:
+    parts = []
+    if event.iterations is not None:
+        parts.append(f"{event.iterations} iterations")
+    if event.budget_usd is not None:
+        parts.append(f"${event.budget_usd:g}")
+    return ", ".join(parts)
+
+
+def notes(run_id: str, events: Iterable[e.Event]) -> list[Row]:
+    """The lines of the log that no other table has, in order."""
+    rows = []
+    for event in events:
+        line = _line(event)
+        if line is not None:
+            level, source, text = line
+            rows.append(
+                {
+                    "run_id": run_id,
+                    "seq": event.seq,
+                    "happened_at": timestamp(event.t),
+                    "level": level,
+                    "source": source,
+                    "text": text,
+                }
+            )
+    return rows
+
+
+def _line(event: e.Event) -> tuple[str, str, str] | None:
+    match event:
+        case e.Noted():
+            return event.level, event.source, event.text
+        case e.RunPaused(by=by) if by == OURSELVES:
+            return "warning", OURSELVES, f"paused: {event.reason}"
+        case e.RunContinued():
+            cut = f", after a torn line of {event.cut_bytes} bytes" if event.cut_bytes else ""
+            return "info", OURSELVES, f"continued by process {event.pid}{cut}"
+        case e.RunStopped():
+            return "info", OURSELVES, f"stopped by {event.stopped_by}"
+        case _:
+            return None

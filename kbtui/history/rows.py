@@ -1,0 +1,297 @@
+"""From a run's events to the rows of runs, candidates and pulls. Pure: the fold says what is, the events say when.
+
+Only what the new events touch becomes rows, so that taking in a growing journal costs what grew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from kbtui.history import event_rows
+from kbtui.history.event_rows import Row, fields, timestamp
+from kbtui.state import events as e
+from kbtui.state.records import KernelFacts, Reading, Signature, Timing
+from kbtui.state.run_state import Candidate, Pull, RunState
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """What to write for the events after number `since` of one run.
+
+    Rows of `touched` candidates and pulls replace those in the database; rows of single events are added.
+    """
+
+    run_id: str
+    since: int
+    seq: int
+    events: int
+    candidates: frozenset[int]
+    pulls: frozenset[int]
+    rows: dict[str, list[Row]]
+
+
+def batch(run_id: str, events: Sequence[e.Event], since: int) -> Batch:
+    """The rows that follow from the events after `since`, given all events of the run from the first.
+
+    Raises KeyError when the events are no run (an event speaks of a candidate that none made).
+    """
+    state = RunState().apply_all(events)
+    new = events[since:]
+    candidates, pulls = _touched(state, new)
+    times = _Times(events, pulls)
+    known = [state.candidates[number] for number in sorted(candidates)]
+    return Batch(
+        run_id=run_id,
+        since=since,
+        seq=state.seq,
+        events=len(new),
+        candidates=frozenset(candidates),
+        pulls=frozenset(pulls),
+        rows={
+            "runs": _run(run_id, state),
+            "cases": _cases(run_id, state),
+            "candidates": [_candidate(run_id, candidate) for candidate in known],
+            "case_times": [row for candidate in known for row in _case_times(run_id, candidate)],
+            "kernels": [row for candidate in known for row in _kernels(run_id, candidate)],
+            "pulls": [_pull(run_id, state, state.pulls[number], times) for number in sorted(pulls)],
+            "selections": event_rows.selections(run_id, new),
+            "partitions": event_rows.partitions(run_id, new, state.modelled),
+            "interventions": event_rows.interventions(run_id, new),
+            "notes": event_rows.notes(run_id, new),
+        },
+    )
+
+
+def _touched(state: RunState, new: Iterable[e.Event]) -> tuple[set[int], set[int]]:
+    candidates: set[int] = set()
+    pulls: set[int] = set()
+    for event in new:
+        if isinstance(event, e.Clustered):
+            # A new partition changes the cluster of those it leaves out too.
+            candidates.update(state.candidates)
+            continue
+        candidate_id = getattr(event, "candidate_id", None)
+        if candidate_id is not None:
+            candidates.add(candidate_id)
+        if isinstance(event, e.Selected | e.Rewarded | e.PullDropped | e.Generated):
+            pulls.add(event.pull)
+    # A reward may name a candidate, and a candidate a pull, that the fold does not know: the baseline has pull 0.
+    return candidates & state.candidates.keys(), pulls & state.pulls.keys()
+
+
+class _Times:
+    """The events that began and ended pulls, which the fold does not keep."""
+
+    def __init__(self, events: Iterable[e.Event], pulls: set[int]) -> None:
+        self.begun: dict[int, e.Selected] = {}
+        self.ended: dict[int, e.Rewarded | e.PullDropped] = {}
+        for event in events:
+            if isinstance(event, e.Selected):
+                if event.pull in pulls:
+                    self.begun[event.pull] = event
+            elif isinstance(event, e.Rewarded | e.PullDropped) and event.pull in pulls:
+                self.ended.setdefault(event.pull, event)
+
+
+def _run(run_id: str, state: RunState) -> list[Row]:
+    started = state.started
+    if started is None:
+        return []
+    best = state.best.timing if state.best is not None else None
+    return [
+        {
+            "run_id": run_id,
+            "problem": started.problem.name,
+            "problem_path": started.problem.path,
+            "problem_digest": started.problem.digest,
+            "entry": started.problem.entry,
+            "device": started.device.name,
+            "device_kind": started.device.kind,
+            "device_uuid": started.device.uuid,
+            "target": started.device.target,
+            "timing": started.timing,
+            "policy": started.policy,
+            "policy_parameters": started.policy_parameters,
+            "generator": started.generator,
+            "model": started.model,
+            "objective": started.objective,
+            "seed": started.seed,
+            "iterations": state.iterations,
+            "budget_usd": state.budget_usd,
+            "parallel": started.parallel,
+            "host": started.host,
+            "user_name": started.user,
+            "python": started.python,
+            "arguments": started.arguments,
+            "versions": started.versions,
+            "isolation": started.isolation,
+            "started_at": timestamp(state.first_t),
+            "last_at": timestamp(state.last_t),
+            "elapsed_s": state.elapsed,
+            "status": state.status,
+            "stopped_by": state.stopped_by,
+            "pulls": state.pulls_ended,
+            "candidates": len(state.candidates),
+            "correct": len(state.frontier),
+            "best_id": state.best_id,
+            "best_verdict": best.verdict if best else None,
+            "best_ratio": best.ratio if best else None,
+            "best_low": best.low if best else None,
+            "best_high": best.high if best else None,
+            "best_estimate": best.estimate if best else None,
+            "cost_usd": state.cost_usd,
+            "tokens": state.tokens,
+        }
+    ]
+
+
+def _cases(run_id: str, state: RunState) -> list[Row]:
+    if state.started is None:
+        return []
+    return [
+        {
+            "run_id": run_id,
+            "case_name": case.name,
+            "fields": case.fields,
+            "weight": case.weight,
+            "bytes_moved": case.bytes_moved,
+            "operations": case.operations,
+        }
+        for case in state.started.problem.cases
+    ]
+
+
+def _candidate(run_id: str, c: Candidate) -> Row:
+    return {
+        "run_id": run_id,
+        "candidate_id": c.id,
+        "parent_id": c.parent_id,
+        "pull": c.pull,
+        "strategy": c.strategy,
+        "cluster": c.cluster,
+        "generator": c.generator,
+        "by_whom": c.by,
+        "move": c.move,
+        "detail": c.detail,
+        "born_at": timestamp(c.born),
+        "stage": c.stage,
+        "status": c.status,
+        "reward": c.reward,
+        "cost_usd": c.cost_usd,
+        "tokens": c.tokens,
+        "tags": c.tags,
+        "note": c.note,
+        "path": c.path,
+        "source": c.source,
+        "source_digest": c.source_digest,
+        "syntax_digest": c.syntax_digest,
+        **_checks(c),
+        **_timing(c.timing),
+        **_signature(c.signature),
+    }
+
+
+def _checks(c: Candidate) -> Row:
+    pruned, compiled, verified = c.pruned, c.compilation, c.verification
+    failed = compiled if compiled is not None and not compiled.ok else None
+    return {
+        "pruned_stage": pruned.stage if pruned else None,
+        "pruned_reason": pruned.reason if pruned else None,
+        "pruned_value": pruned.value if pruned else None,
+        "pruned_limit": pruned.limit if pruned else None,
+        "compile_ok": compiled.ok if compiled else None,
+        "compile_outcome": failed.outcome if failed else None,
+        "compile_reason": failed.reason if failed else None,
+        "compile_s": compiled.seconds if compiled else None,
+        "verdict": verified.verdict if verified else None,
+        "verdict_owner": verified.owner if verified else None,
+        "verdict_stage": verified.stage if verified else None,
+        "verdict_reason": verified.reason if verified else None,
+        "cases_checked": verified.cases_checked if verified else None,
+        "error": verified.error if verified else None,
+        "error_allowed": verified.allowed if verified else None,
+        "worst_case": verified.worst_case if verified else None,
+        "not_checked": verified.not_checked if verified else None,
+        "verify_s": verified.seconds if verified else None,
+    }
+
+
+def _timing(t: Timing | None) -> Row:
+    return {
+        "speed_verdict": t.verdict if t else None,
+        "ratio": t.ratio if t else None,
+        "low": t.low if t else None,
+        "high": t.high if t else None,
+        "parent_ratio": t.parent_ratio if t else None,
+        "pairs": t.pairs if t else None,
+        "noise": t.noise if t else None,
+        "total_ms": _total([case.ms for case in t.cases]) if t else None,
+        "estimate": t.estimate if t else None,
+        "parent_estimate": t.parent_estimate if t else None,
+        "total_estimate_ms": _total([case.estimate_ms for case in t.cases]) if t else None,
+        "suspicious": t.suspicious if t else None,
+        "time_s": t.seconds if t else None,
+    }
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if values and len(known) == len(values) else None
+
+
+def _signature(signature: Signature | None) -> Row:
+    row: Row = {"signature_source": None}
+    for name in ("sm", "dram", "l2"):
+        reading: Reading = getattr(signature, name) if signature is not None else Reading()
+        modelled = reading.source == "model"
+        row[f"{name}_percent"] = None if modelled else reading.percent
+        row[f"{name}_estimate_percent"] = reading.percent if modelled else None
+        if row["signature_source"] in (None, "unknown") and signature is not None:
+            row["signature_source"] = reading.source
+    return row
+
+
+def _case_times(run_id: str, c: Candidate) -> list[Row]:
+    if c.timing is None:
+        return []
+    return [
+        {"run_id": run_id, "candidate_id": c.id, "case_name": case.case, **fields(case, skip=("case",))}
+        for case in c.timing.cases
+    ]
+
+
+def _kernels(run_id: str, c: Candidate) -> list[Row]:
+    kernels: tuple[KernelFacts, ...] = c.compilation.kernels if c.compilation is not None else ()
+    return [
+        {"run_id": run_id, "candidate_id": c.id, "kernel": place, **fields(kernel)}
+        for place, kernel in enumerate(kernels)
+    ]
+
+
+def _pull(run_id: str, state: RunState, pull: Pull, times: _Times) -> Row:
+    begun, ended = times.begun.get(pull.number), times.ended.get(pull.number)
+    dropped = ended if isinstance(ended, e.PullDropped) else None
+    rewarded = ended if isinstance(ended, e.Rewarded) else None
+    return {
+        "run_id": run_id,
+        "pull": pull.number,
+        "cluster": pull.cluster,
+        "strategy": pull.strategy,
+        "parent_id": pull.parent_id,
+        "forced": pull.forced,
+        "chosen_because": begun.reason if begun else None,
+        "candidate_id": pull.candidate_ids[-1] if pull.candidate_ids else None,
+        "candidates": len(pull.candidate_ids),
+        "ended": pull.ended,
+        "seen": pull.seen,
+        "reward": pull.reward,
+        "timing": state.started.timing if state.started else None,
+        "outcome": pull.outcome,
+        "dropped_owner": dropped.owner if dropped else None,
+        "dropped_reason": dropped.reason if dropped else None,
+        "arm_mean": rewarded.mean if rewarded else None,
+        "arm_pulls": rewarded.pulls if rewarded else None,
+        "started_at": timestamp(begun.t) if begun else None,
+        "ended_at": timestamp(ended.t) if ended else None,
+    }
