@@ -83,7 +83,7 @@ def int8_matmul(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b
         BLOCK_M=BLOCK_M,
         BLOCK_N=BLOCK_N,
         BLOCK_K=BLOCK_K,
-        num_warps=4,
+        num_warps=8,
         num_stages=3,
     )
     return out
