@@ -130,7 +130,7 @@ def _compiler_line(error: BaseException) -> str:
 def _listen_for_ptx() -> dict[str, float]:
     """Fill a table, digest of the cubin -> access width, whenever Triton loads a kernel; empty on a Triton without the hook."""
     widths: dict[str, float] = {}
-    runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
+    runtime: Any = getattr(getattr(triton, "knobs", None), "runtime", None)
     if not hasattr(runtime, "kernel_load_start_hook"):
         return widths
 
