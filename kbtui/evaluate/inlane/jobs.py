@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Job = Callable[["JobContext"], dict[str, Any]]
 
 JOBS: dict[str, str] = {
-    "empty": "kbtui.evaluate.inlane.candidate:empty",
+    "probe": "kbtui.evaluate.inlane.candidate:probe",
     "verify": "kbtui.evaluate.inlane.verify:run",
     "compile": "kbtui.evaluate.inlane.capture:run",
     "count": "kbtui.evaluate.inlane.count:run",

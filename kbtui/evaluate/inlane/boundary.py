@@ -1,0 +1,113 @@
+"""Which small cases a candidate is checked on: shapes that tend to break blocks of its own sizes, and awkward values.
+
+Pure and deterministic; the order is from the most telling to the least, so that a limit cuts off the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbtui.problems.format import Case, Vary, any_int
+
+Variant = str
+VARIANTS: tuple[Variant, ...] = ("wide", "special", "ties", "tiny", "strided")
+"""What is done to the values that `make_inputs` gave: see `values`. "" leaves them as they are."""
+SMALLEST_BLOCK = 2
+MOST_BLOCKS = 3
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """One small case and what is done to its values."""
+
+    case: Case
+    variant: Variant = ""
+
+
+def integer_fields(cases: Sequence[Case], vary: Mapping[str, Vary]) -> dict[str, Vary]:
+    """The fields whose values may change: those `vary` names, else every integer field of the cases."""
+    if vary:
+        return dict(vary)
+    names = dict.fromkeys(name for case in cases for name, value in case.fields.items() if type(value) is int)
+    return dict.fromkeys(names, any_int)
+
+
+def telling_blocks(constants: Sequence[int]) -> list[int]:
+    """At most three of the launch's integer constants, ascending: the two smallest that can be a block, and the largest."""
+    blocks = sorted({value for value in constants if value >= SMALLEST_BLOCK})
+    return blocks if len(blocks) <= MOST_BLOCKS else [*blocks[: MOST_BLOCKS - 1], blocks[-1]]
+
+
+def plan(
+    cases: Sequence[Case],
+    vary: Mapping[str, Vary],
+    dtypes: Sequence[str],
+    constants: Sequence[int],
+    admit: Callable[[Case], bool],
+    most: int,
+) -> list[Boundary]:
+    """At most `most` boundaries that `admit` lets through (small enough, checkable here), without repetition.
+
+    Fields that do not vary take the combinations that occur in `cases`, and `dtype` the given ones, in turn.
+    """
+    fields = integer_fields(cases, vary)
+    settings = _settings(cases, fields, dtypes)
+    found: dict[Boundary, None] = {}
+    for index, values in enumerate(_values(fields, telling_blocks(constants))):
+        for setting in settings if index == 0 else _rotated(settings, index):
+            boundary = Boundary(setting.replace(**values))
+            if boundary not in found and admit(boundary.case):
+                found[boundary] = None
+                if index:
+                    break
+        if len(found) >= most - len(VARIANTS):
+            break
+    shapes = list(found)
+    middle = {name: _near(field, 19 + 14 * index) for index, (name, field) in enumerate(fields.items())}
+    for index, variant in enumerate(VARIANTS):
+        for setting in _rotated(settings, index):
+            case = setting.replace(**middle)
+            if admit(case):
+                shapes.append(Boundary(case, variant))
+                break
+    return shapes[:most]
+
+
+def _settings(cases: Sequence[Case], fields: Mapping[str, Vary], dtypes: Sequence[str]) -> list[Case]:
+    found: dict[tuple[tuple[str, object], ...], Case] = {}
+    for case in cases:
+        named = dtypes if "dtype" in case.fields and dtypes else (None,)
+        for dtype in named:
+            setting = case if dtype is None else case.replace(dtype=dtype)
+            rest = tuple((name, value) for name, value in setting.fields.items() if name not in fields)
+            found.setdefault(rest, setting)
+    return list(found.values())
+
+
+def _rotated(settings: Sequence[Case], by: int) -> list[Case]:
+    turn = by % len(settings)
+    return [*settings[turn:], *settings[:turn]]
+
+
+def _near(field: Vary, value: int) -> int:
+    """The value that the field admits nearest to `value`."""
+    return min(field.around(value), key=lambda admitted: abs(admitted - value), default=value)
+
+
+def _values(fields: Mapping[str, Vary], blocks: Sequence[int]) -> Iterator[dict[str, int]]:
+    """Values for the varying fields: first a plain small one, then what breaks blocks, one field at a time."""
+    # a different size for each field, so that two strides mixed up show
+    small = {name: _near(field, 3 + 2 * index) for index, (name, field) in enumerate(fields.items())}
+    yield small
+    for name, field in fields.items():
+        for block in blocks:
+            yield {**small, name: _near(field, block + 1)}
+    yield {name: _near(field, 1) for name, field in fields.items()}
+    for block in blocks:
+        yield {name: _near(field, block) for name, field in fields.items()}
+    yield {name: _near(field, 97) for name, field in fields.items()}
+    for name, field in fields.items():
+        for block in blocks:
+            for value in field.around(block):
+                yield {**small, name: value}

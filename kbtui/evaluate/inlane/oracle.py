@@ -1,0 +1,321 @@
+"""The oracle process: problem.py, input makers, expected outputs, comparison. Trusted code; no candidate ever enters it.
+
+One request, one answer, over the socket of the run process. Outputs of candidates arrive as sealed memfds and are
+measured against the description before a byte is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kbtui.evaluate.inlane import boundary, sandbox
+from kbtui.evaluate.inlane.compare import compare, floor_for
+from kbtui.evaluate.inlane.frames import FrameReader, PeerGone, send_frame
+from kbtui.evaluate.inlane.memfd import SealError
+from kbtui.evaluate.inlane.problem_module import Problem, ProblemFault
+from kbtui.evaluate.inlane.tensors import NotPortable, describe, describe_value, flatten_outputs, map_tensors, pack
+from kbtui.evaluate.inlane.values import vary_values
+from kbtui.problems.format import Case
+
+KEPT_BYTES = 1 << 29
+"""Expected outputs that are kept for the next candidate, in bytes; at least one case's are."""
+THREADS = 2
+
+
+def serve(control: socket.socket, role: str) -> None:
+    """Answer requests until the run process closes `control`. The first one is {"open": {...}}."""
+    del role
+    sandbox.attempt(sandbox.not_dumpable)  # expected outputs lie in this memory; a candidate has the same user
+    torch.set_num_threads(THREADS)
+    send_frame(control, {"ready": {"pid": os.getpid()}})
+    reader = FrameReader(control)
+    oracle: Oracle | None = None
+    while True:
+        request, descriptors = reader.next()
+        try:
+            if "open" in request:
+                oracle = Oracle(**request["open"])
+                answer: tuple[dict[str, Any], list[int]] = (oracle.describe_problem(), [])
+            elif oracle is None:
+                raise ValueError("no problem is open")
+            else:
+                answer = oracle.answer(request, descriptors)
+        except ProblemFault as fault:
+            answer = {"problem_error": str(fault)}, []
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        message, handed = answer
+        try:
+            send_frame(control, message, handed)
+        finally:
+            for descriptor in handed:
+                os.close(descriptor)
+
+
+@dataclass
+class Expected:
+    """The oracle's outputs of one case: float64 where the reference can, and the arguments it mutated, by position."""
+
+    outputs: list[tuple[str, torch.Tensor]]
+    mutated: dict[int, torch.Tensor]
+    own_dtype: bool
+    """The reference could not compute in float64 and was called in the inputs' own dtypes."""
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        tensors = [*(tensor for _, tensor in self.outputs), *self.mutated.values()]
+        self.nbytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+class Oracle:
+    """`device` is where inputs are made and compared: "cpu" or "cuda:N"."""
+
+    def __init__(self, folder: str, device: str, seed: int) -> None:
+        self._problem = Problem(Path(folder))
+        self._device = device
+        self._seed = seed
+        self._kept: OrderedDict[str, Expected] = OrderedDict()
+        self._mutable = self._mutable_positions()
+
+    def _mutable_positions(self) -> set[int]:
+        import inspect
+
+        names = list(inspect.signature(self._problem.reference).parameters)
+        return {names.index(name) for name in self._problem.mutates}
+
+    def describe_problem(self) -> dict[str, Any]:
+        """What the run process makes a ProblemInfo of. Tries the smallest case, so that a broken problem shows at once."""
+        problem = self._problem
+        cases = []
+        for case in problem.cases:
+            bytes_moved, operations = problem.least_traffic(case)
+            cases.append(
+                {
+                    "name": case.name,
+                    "fields": case.fields,
+                    "weight": case.weight,
+                    "bytes_moved": bytes_moved,
+                    "operations": operations,
+                }
+            )
+        self._try_out()
+        return {
+            "problem": {
+                "entry": problem.entry,
+                "cases": cases,
+                "mutates": list(problem.mutates),
+                "precision": problem.precision,
+                "summary": problem.summary,
+            },
+            "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
+        }
+
+    def _try_out(self) -> None:
+        for case in self._problem.cases:
+            self._arguments_without_values(case)
+        small = boundary.plan(
+            self._problem.cases, self._problem.vary, self._problem.dtypes, (), lambda case: True, most=6
+        )[0]
+        # a problem without `vary` need not take every small shape; its own smallest case is then the one that has to work
+        case = small.case if self._problem.vary else min(self._problem.cases, key=self._elements)
+        if self._elements(case) <= 1 << 22:
+            self._expected({"fields": case.fields, "variant": ""})
+
+    def answer(self, request: dict[str, Any], descriptors: list[int]) -> tuple[dict[str, Any], list[int]]:
+        """One request, which is {"plan" | "describe" | "inputs" | "compare": {...}}. Raises ProblemFault."""
+        ((what, body),) = request.items()
+        if what == "plan":
+            return self._plan(body), []
+        if what == "describe":
+            return {"arguments": _described(self._arguments_without_values(Case(**body["fields"])))}, []
+        if what == "inputs":
+            return self._hand_out(body)
+        if what == "compare":
+            return self._compare(body, descriptors), []
+        raise ValueError(f"the oracle does not know {what!r}")
+
+    # inputs
+
+    def _arguments(self, key: dict[str, Any]) -> tuple[Any, ...]:
+        case = Case(**key["fields"])
+        text = json.dumps(key, sort_keys=True)
+        seed = (self._seed * 1_000_003 + sum(ord(one) * 31**at for at, one in enumerate(text))) % (1 << 62)
+        generator = torch.Generator(self._device).manual_seed(seed)
+        return vary_values(self._problem.arguments(case, generator, self._device), key["variant"], generator)
+
+    def _arguments_without_values(self, case: Case) -> tuple[Any, ...]:
+        """Arguments whose tensors may have no memory behind them: for shapes, without the cost of filling gigabytes."""
+        generator = torch.Generator(self._device).manual_seed(self._seed)
+        try:
+            with _Shapes():
+                return self._problem.arguments(case, generator, self._device)
+        except ProblemFault:
+            # what needs values (`.item()`, `bool(tensor.any())`) cannot be told from shapes: make them
+            return self._problem.arguments(case, generator, self._device)
+
+    def _elements(self, case: Case) -> int:
+        return sum(value.numel() for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor))
+
+    def _hand_out(self, key: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        arguments = self._arguments(key)
+        tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+        descriptions, memory, size = pack(tensors)
+        listed = iter(descriptions)
+        described = [
+            {"tensor": next(listed)} if isinstance(value, torch.Tensor) else describe_value(value) for value in arguments
+        ]
+        return {"arguments": described, "size": size}, [memory]
+
+    # expected outputs
+
+    def _expected(self, key: dict[str, Any]) -> Expected:
+        name = json.dumps(key, sort_keys=True)
+        if name in self._kept:
+            self._kept.move_to_end(name)
+            return self._kept[name]
+        found = self._compute(key)
+        self._kept[name] = found
+        while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > KEPT_BYTES:
+            self._kept.popitem(last=False)
+        return found
+
+    def _compute(self, key: dict[str, Any]) -> Expected:
+        case = Case(**key["fields"])
+        arguments = self._arguments(key)
+        widened = tuple(_widened(value) for value in arguments)
+        before = {at: widened[at].clone() for at in self._mutable if isinstance(widened[at], torch.Tensor)}
+        own_dtype = False
+        try:
+            outputs = self._problem.expected(widened, case)
+        except ProblemFault:
+            own_dtype = True
+            widened = arguments
+            before = {at: widened[at].clone() for at in self._mutable if isinstance(widened[at], torch.Tensor)}
+            outputs = self._problem.expected(widened, case)
+        mutated = {at: widened[at] for at, old in before.items() if not _same(old, widened[at])}
+        return Expected([(name, tensor.detach()) for name, tensor in outputs], mutated, own_dtype)
+
+    # comparison
+
+    def _compare(self, body: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Compare {"key", "size", "names", "tensors", "changed", "allowed"} and a memfd with what is expected.
+
+        `allowed` is a list of limits by output, then by mutated argument, or empty: then the floors times ten hold, as
+        they do for a baseline. Answer: {"refused": sentence} or {"comparisons": [...], "floors": [...], "own_dtype"}.
+        """
+        expected = self._expected(body["key"])
+        descriptions = [*body["tensors"], *(one["tensor"] for one in body["changed"])]
+        refused = self._shape_trouble(expected, body)
+        if refused:
+            return {"refused": refused}
+        try:
+            tensors = map_tensors(descriptions, descriptors[0], body["size"])
+        except (SealError, NotPortable, ValueError) as error:
+            return {"forged": str(error)}
+        changed = dict(zip((one["input"] for one in body["changed"]), tensors[len(body["tensors"]) :], strict=True))
+        pairs = [(actual, right) for actual, (_, right) in zip(tensors, expected.outputs, strict=False)]
+        pairs += [(changed[at], right) for at, right in expected.mutated.items()]
+        floors = [self._floor(actual) for actual, _ in pairs]
+        limits = body["allowed"] or [10 * floor for floor in floors]
+        compared = [
+            compare(actual, right.to("cpu"), limit).plain() for (actual, right), limit in zip(pairs, limits, strict=True)
+        ]
+        return {"comparisons": compared, "floors": floors, "own_dtype": expected.own_dtype}
+
+    def _floor(self, actual: torch.Tensor) -> float:
+        return floor_for(actual.dtype, self._problem.precision, self._problem.tolerance)
+
+    def _shape_trouble(self, expected: Expected, body: dict[str, Any]) -> str:
+        if len(body["tensors"]) != len(expected.outputs):
+            return f"returns {len(body['tensors'])} tensors where {len(expected.outputs)} are expected"
+        for name, description, (right, tensor) in zip(body["names"], body["tensors"], expected.outputs, strict=True):
+            if name != right:
+                return f"output {name} where {right} is expected"
+            if list(description["shape"]) != list(tensor.shape):
+                return f"output {name} has shape {_shape(description['shape'])} where {_shape(tensor.shape)} is expected"
+            if ("float" in description["dtype"]) != tensor.is_floating_point():
+                return f"output {name} is {description['dtype']} where {_kind(tensor)} is expected"
+        given = {one["input"] for one in body["changed"]}
+        left = next((at for at in expected.mutated if at not in given), None)
+        if left is not None:
+            return f"argument {left} was not changed, though the reference changes it"
+        stray = next((at for at in sorted(given) if at not in self._mutable), None)
+        return "" if stray is None else f"writes to its input {stray}"
+
+    # boundary cases
+
+    def _plan(self, body: dict[str, Any]) -> dict[str, Any]:
+        """{"constants", "most_elements", "most", "unchecked_dtypes"} -> {"keys": [...], "notes": [...]}."""
+        skipped: set[str] = set()
+        too_large = 0
+
+        def admit(case: Case) -> bool:
+            nonlocal too_large
+            try:
+                arguments = self._arguments_without_values(case)
+            except ProblemFault:
+                return False  # a shape that the problem cannot make is no shape to check
+            tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+            unchecked = {describe(tensor)["dtype"] for tensor in tensors} & set(body["unchecked_dtypes"])
+            skipped.update(unchecked)
+            if sum(tensor.numel() for tensor in tensors) > body["most_elements"]:
+                too_large += 1
+                return False
+            return not unchecked
+
+        problem = self._problem
+        found = boundary.plan(problem.cases, problem.vary, problem.dtypes, body["constants"], admit, body["most"])
+        notes = [f"{name}: not checked here" for name in sorted(skipped)]
+        if too_large:
+            notes.append(f"{too_large} larger shapes: not checked here")
+        return {"keys": [{"fields": one.case.fields, "variant": one.variant} for one in found], "notes": notes}
+
+
+def _described(arguments: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{"tensor": describe(value)} if isinstance(value, torch.Tensor) else describe_value(value) for value in arguments]
+
+
+def _widened(value: Any) -> Any:
+    """Floating tensors in float64, in storage of their own; other tensors copied; scalars as they are."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
+
+
+def _same(old: torch.Tensor, new: torch.Tensor) -> bool:
+    return torch.equal(torch.nan_to_num(old), torch.nan_to_num(new)) and torch.equal(old.isnan(), new.isnan())
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "(" + ", ".join(map(str, shape)) + ")"
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return "a floating dtype" if tensor.is_floating_point() else str(tensor.dtype).removeprefix("torch.")
+
+
+class _Shapes(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed by mypy
+    """Within it every new tensor is on the meta device: it has a shape, a dtype and strides, and no values."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if any(argument.name == "device" for argument in func._schema.arguments):
+            kwargs["device"] = torch.device("meta")
+        if kwargs.get("generator") is not None:
+            kwargs["generator"] = None
+        return func(*args, **kwargs)
+
+
+__all__ = ["Oracle", "PeerGone", "flatten_outputs", "serve"]
