@@ -282,7 +282,7 @@ def _insert(
         chunk = [{name: row[name] for name in names} for row in rows[start : start + _CHUNK]]
         connection.execute(
             f"insert {'or replace' if replace else ''} into {table.name} by name "
-            "select unnest(row) from (select unnest(from_json($1::json, $2)) as row)",
+            "select unnest(row) from (select unnest(from_json_strict($1::json, $2)) as row)",
             [msgspec.json.encode(chunk).decode(), shape],
         )
 
@@ -310,7 +310,7 @@ def _data_errors() -> tuple[type[Exception], ...]:
     """What DuckDB raises when a value is at fault."""
     import duckdb
 
-    return (duckdb.DataError, duckdb.IntegrityError)
+    return (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 
 
 def _damages() -> tuple[type[Exception], ...]:

@@ -95,16 +95,16 @@ VIEWS = (
 
 def version(connection: duckdb.DuckDBPyConnection) -> int:
     """The database's schema version; 0 when it is empty."""
-    found = connection.execute(
-        "select count(*) from duckdb_tables() where table_name = $1", [_VERSION_TABLE]
-    ).fetchone()
-    if not found or not found[0]:
+    import duckdb
+
+    try:
+        row = connection.execute(f"select version from {_VERSION_TABLE}").fetchone()
+    except duckdb.CatalogException:
         return 0
-    row = connection.execute(f"select version from {_VERSION_TABLE}").fetchone()
     return int(row[0]) if row else 0
 
 
-def prepare(connection: duckdb.DuckDBPyConnection, migrations: dict[int, tuple[str, ...]] = MIGRATIONS) -> None:
+def prepare(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the schema, or bring an older one up to date, in one transaction.
 
     Raises HistoryError when a newer kbtui made the database.
@@ -121,7 +121,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, migrations: dict[int, tuple[s
         connection.execute(f"insert into {_VERSION_TABLE} values (0)")
     else:
         for step in range(found, SCHEMA_VERSION):
-            for statement in migrations[step]:
+            for statement in MIGRATIONS[step]:
                 connection.execute(statement)
     for view in VIEWS:
         connection.execute(f"create or replace view {view.name} as {view.query}")

@@ -66,7 +66,7 @@ RUNS = Table(
         Column("elapsed_s", "DOUBLE", "The run's own clock at its last event, in seconds"),
         Column("status", "VARCHAR", "As its journal says: running, paused or stopped (a crashed run says running)"),
         Column("stopped_by", "VARCHAR", "iterations, budget, user, no arms or an error; empty until it stops"),
-        Column("pulls", "INTEGER", "Pulls ended"),
+        Column("pulls", "INTEGER", "Pulls that ended; those dropped before a candidate existed do not count"),
         Column("candidates", "INTEGER", "Candidates, the baseline included"),
         Column("correct", "INTEGER", "Candidates verified correct, the baseline included"),
         Column("best_id", "INTEGER", "Best candidate; NULL when there is none"),
