@@ -163,9 +163,7 @@ def _kernels(reply: _Reply, device: DeviceInfo, cases: tuple[CaseInfo, ...]) -> 
     return tuple(_facts(reply.kernels[index], grid, by_case, device) for (index, grid), by_case in seen.items())
 
 
-def _facts(
-    kernel: _Kernel, grid: tuple[int, int, int], by_case: dict[str, int], device: DeviceInfo
-) -> KernelFacts:
+def _facts(kernel: _Kernel, grid: tuple[int, int, int], by_case: dict[str, int], device: DeviceInfo) -> KernelFacts:
     threads = kernel.num_warps * _WARP
     constants: dict[str, Scalar] = dict(kernel.constants)
     launch = f"{kernel.digest} {threads} {kernel.shared_bytes} {kernel.num_ctas} {grid}"

@@ -90,7 +90,8 @@ def _call(entry: Any, inputs: tuple[Any, ...]) -> None:
         raise
     except cubin.MalformedCubin:
         raise
-    except Exception as error:  # noqa: BLE001  the candidate may raise anything; all of it is the candidate's
+    except Exception as error:
+        # The candidate may raise anything, and all of it is the candidate's.
         raise fault(error) from error
 
 

@@ -110,9 +110,7 @@ def _grouped(launches: list[Counted]) -> list[list[dict[str, Any]]]:
     return groups
 
 
-def _executor(
-    meter: counting.Meter, recorder: Recorder, launches: list[Counted], properties: dict[str, Any]
-) -> type:
+def _executor(meter: counting.Meter, recorder: Recorder, launches: list[Counted], properties: dict[str, Any]) -> type:
     class SampledGrid(interpreter.GridExecutor):  # type: ignore[misc]  # triton has no type stubs
         """A launch that runs few of its programs. Arguments stay where they are: nothing is computed."""
 
@@ -185,9 +183,7 @@ def _sharing_matters(
 def _loaded(program: tally.Program, tensor: int) -> float:
     """Bytes of sectors that a program loads from a tensor, each counted once."""
     return sum(
-        access.new_bytes * access.weight
-        for access in program.accesses
-        if access.tensor == tensor and not access.store
+        access.new_bytes * access.weight for access in program.accesses if access.tensor == tensor and not access.store
     )
 
 
@@ -280,7 +276,9 @@ def _distinct(index: int, shared: list[tally.Program]) -> float:
     """Distinct over summed bytes of the loads of a wave; of the stores where it loads nothing from this tensor."""
     for store in (False, True):
         pieces = [
-            tally.union([access.runs for access in program.accesses if access.tensor == index and access.store == store])
+            tally.union(
+                [access.runs for access in program.accesses if access.tensor == index and access.store == store]
+            )
             for program in shared
         ]
         total = sum(tally.size(piece) for piece in pieces)

@@ -32,7 +32,7 @@ class OutOfTime(Exception):
     """Counting took longer than its budget."""
 
 
-class Stop(Exception):  # noqa: N818  not an error: the program has shown what was asked for
+class Stop(Exception):
     """A program has shown its first accesses, which is all that was wanted."""
 
 

@@ -30,7 +30,7 @@ def _is_cuda(value: Any) -> bool:
     return isinstance(value, str) and value.split(":")[0] == "cuda"
 
 
-class _Pretend(TorchFunctionMode):
+class _Pretend(TorchFunctionMode):  # type: ignore[misc]  # torch's types are not followed
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
@@ -78,7 +78,7 @@ def _answers(properties: dict[str, Any], capability: tuple[int, int]) -> dict[st
         "init": lambda: None,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": lambda device: None,
+        "set_device": lambda *_: None,
         "device": lambda *_: contextlib.nullcontext(),
         "device_of": lambda *_: contextlib.nullcontext(),
         "get_device_properties": lambda *_: described,

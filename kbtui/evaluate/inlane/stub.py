@@ -64,9 +64,7 @@ class _Utilities:
         del device
         return dict(self._properties)
 
-    def load_binary(
-        self, name: str, kernel: bytes, shared: int, device: int
-    ) -> tuple[int, int, int, int, int]:
+    def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
         """(module, function, registers, spilled words, most threads of a block); `function` counts the binaries."""
         del device
         facts = cubin.read(kernel, name)
@@ -91,10 +89,10 @@ class StubDriver(CudaDriver):  # type: ignore[misc]  # triton has no type stubs
         self.launcher_cls = _launcher(recorder)
         self._recorder = recorder
         self._capability = capability
-        self.get_device_capability = lambda device=0: capability
-        self.get_current_stream = lambda device=0: 0
+        self.get_device_capability = lambda *_: capability
+        self.get_current_stream = lambda *_: 0
         self.get_current_device = lambda: 0
-        self.set_current_device = lambda device: None
+        self.set_current_device = lambda *_: None
 
     def get_current_target(self) -> GPUTarget:
         major, minor = self._capability
@@ -111,6 +109,7 @@ def _launcher(recorder: Recorder) -> type:
             self._metadata = metadata
 
         def __call__(self, x: int, y: int, z: int, stream: int, function: int, *_: Any) -> None:
+            del stream
             grid = (int(x), int(y), int(z))
             binary = recorder.binaries[function]
             recorder.launches.append(Launch(binary, self._source, self._metadata, grid, recorder.tuning))
