@@ -61,14 +61,20 @@ def check_problem(file: Path, tree: ast.Module, folder: Path) -> Described:
 def check_kernel(file: Path, tree: ast.Module, folder: Path, entry: str) -> None:
     """Check kernel.py: it binds the entry to something callable, and a Triton kernel is in it or in what it imports."""
     _check_relative_imports(file, tree, folder)
-    bound = dict(bindings(tree.body))
-    if entry not in bound and not has_star_import(tree.body):
+    bound = list(bindings(tree.body))
+    made = [statement for name, statement in bound if name == entry]
+    if not made and not has_star_import(tree.body):
         raise ProblemError(
-            f"{file} does not define {entry}{_near(entry, bound)}: define that function, "
+            f"{file} does not define {entry}{_near(entry, dict(bound))}: define that function, "
             f"or set entry in problem.py to the name of the one to call"
         )
-    if entry in bound:
-        _check_entry_function(file, tree, entry, bound[entry])
+    # A name bound in several branches is refused only if it is no function in any of them.
+    unfit = [what for statement in made if (what := _no_function(statement, tree))]
+    if made and len(unfit) == len(made):
+        raise ProblemError(
+            f"{file}:{made[-1].lineno} makes {entry} {unfit[-1]}: "
+            f"the entry must be the Python function that launches the kernel and returns its outputs"
+        )
     if not _reaches_a_kernel(file, tree):
         raise ProblemError(
             f"{file} has no @triton.jit function, nor has any module beside it that it imports: "
@@ -76,19 +82,15 @@ def check_kernel(file: Path, tree: ast.Module, folder: Path, entry: str) -> None
         )
 
 
-def _check_entry_function(file: Path, tree: ast.Module, entry: str, statement: ast.stmt) -> None:
-    what = ""
-    if isinstance(statement, ast.ClassDef | ast.AsyncFunctionDef):
-        what = "a class" if isinstance(statement, ast.ClassDef) else "a coroutine"
-    elif isinstance(_assigned(statement), ast.Constant):
-        what = "a constant"
-    elif is_a_kernel(statement, tree):
-        what = "a Triton kernel"
-    if what:
-        raise ProblemError(
-            f"{file}:{statement.lineno} makes {entry} {what}: "
-            f"the entry must be the Python function that launches the kernel and returns its outputs"
-        )
+def _no_function(statement: ast.stmt, tree: ast.Module) -> str:
+    """What `statement` binds its name to if that certainly cannot be called as the entry, else ""."""
+    if isinstance(statement, ast.ClassDef):
+        return "a class"
+    if isinstance(statement, ast.AsyncFunctionDef):
+        return "a coroutine"
+    if isinstance(_assigned(statement), ast.Constant):
+        return "a constant"
+    return "a Triton kernel" if is_a_kernel(statement, tree) else ""
 
 
 def _entry(file: Path, bound: dict[str, ast.stmt]) -> str:

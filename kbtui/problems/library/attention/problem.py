@@ -6,7 +6,7 @@ query i sees the keys 0..i. All three tensors have shape (batch, heads, seq, dim
 
 import torch
 
-from kbtui.problems import Case, any_int, at_most
+from kbtui.problems import Case, any_int, multiple_of
 
 entry = "attention"
 
@@ -17,7 +17,7 @@ cases = [
     Case(batch=4, heads=16, seq=1024, dim=64, causal=False, dtype="float16"),
 ]
 
-vary = {"batch": any_int, "heads": any_int, "seq": any_int, "dim": at_most(128)}
+vary = {"batch": any_int, "heads": any_int, "seq": any_int, "dim": multiple_of(8, most=128)}
 dtypes = ("float16", "bfloat16")
 
 

@@ -1,4 +1,4 @@
-"""Rotary position embedding that rotates the halves of each head's vector against each other.
+"""Rotary position embedding, by halves of each head's vector.
 
 With x = [x1, x2]: [x1 * cos - x2 * sin, x2 * cos + x1 * sin]; Su et al., "RoFormer" (2021), in the layout that Llama and
 GPT-NeoX use. x has shape (batch, heads, seq, dim), the tables (seq, dim / 2).
