@@ -1,0 +1,29 @@
+"""The moves there are. A new one is a class in a file of its family, named here and in docs/moves.md."""
+
+from __future__ import annotations
+
+from kbtui.generate.moves.block_size import BlockSize
+from kbtui.generate.moves.cache import CacheModifier, EvictionPolicy
+from kbtui.generate.moves.move import Move
+from kbtui.generate.moves.program_order import GroupedOrder, GroupSize, SwapAxes
+from kbtui.generate.moves.stages import LaunchStages, LoopStages
+from kbtui.generate.moves.unroll import LoopUnroll, StaticRange
+from kbtui.generate.moves.warps import FewerWarps, MoreWarps
+
+
+def all_moves() -> list[Move]:
+    """One of each, by strategy."""
+    return [
+        BlockSize(),
+        FewerWarps(),
+        LaunchStages(),
+        LoopStages(),
+        LoopUnroll(),
+        StaticRange(),
+        MoreWarps(),
+        GroupedOrder(),
+        GroupSize(),
+        SwapAxes(),
+        EvictionPolicy(),
+        CacheModifier(),
+    ]
