@@ -72,10 +72,10 @@ def examine(settings: Settings) -> list[Finding]:
     """Look at everything. Takes a few seconds, most of them in the lane interpreter's import of torch."""
     return [
         _kbtui(),
-        *_lane_python(settings.interpreter),
+        *lane_findings(settings.interpreter),
         *_gpu(),
         *_isolation(),
-        _data_folder(),
+        data_finding(),
         _database(),
         _terminal(),
     ]
@@ -90,7 +90,8 @@ def _kbtui() -> Finding:
 # ---------------------------------------------------------------- the interpreter of the lanes
 
 
-def _lane_python(python: str) -> list[Finding]:
+def lane_findings(python: str) -> list[Finding]:
+    """The interpreter at `python` and what it imports, asked in a process of its own."""
     try:
         done = subprocess.run(
             [python, "-c", _PROBE],
@@ -193,7 +194,8 @@ def _isolation() -> list[Finding]:
     return [Finding(name, "ok" if held.startswith("on") else "limits", held) for name, held in tried.items()]
 
 
-def _data_folder() -> Finding:
+def data_finding() -> Finding:
+    """The data folder: made if it is not there, its file system and its free space."""
     folder = paths.data_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)

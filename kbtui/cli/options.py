@@ -1,4 +1,4 @@
-"""From settings to the specification of a run; what does not exist is refused here, before anything is started."""
+"""From settings to the specification of a run."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ def pairs(texts: Sequence[str] | None) -> dict[str, int | float | str | bool] | 
 
 
 def fresh(problem: str, settings: Settings) -> RunSpec:
-    """The specification of a new run. Raises UsageError for a policy, parameter or generator that does not exist and
-    ProblemError for the problem."""
+    """The specification of a new run. Raises ProblemError for the problem; the run itself refuses what else does not exist,
+    before it starts anything."""
     from kbtui.engine.spec import RunSpec
     from kbtui.problems.folder import find_problem
-    from kbtui.search.registry import make_policy
 
-    make_policy(settings.policy, settings.policy_parameters)
     return RunSpec(
         problem=str(find_problem(problem).path),
         generator=settings.generator,

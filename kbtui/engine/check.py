@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from kbtui import clock
+from kbtui.engine.devices import choose_device
 from kbtui.evaluate.lane import Lane, LaneSpec, Report, open_lane
 from kbtui.problems.folder import find_problem
 from kbtui.state.records import (
@@ -58,6 +59,7 @@ def check_source(
     Raises ProblemError or EnvironmentFailure; a failure of the source is a result.
     """
     folder = find_problem(problem)
+    device = choose_device(device)
     began = clock.monotonic()
     with tempfile.TemporaryDirectory(prefix="kbtui-check-") as scratch:
         spec = LaneSpec(

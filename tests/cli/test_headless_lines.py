@@ -1,0 +1,65 @@
+"""What a headless run prints, from recorded events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from kbtui.cli.headless import EventLines, Progress, summary_lines
+from kbtui.state.events import Event, Progressed, RunStopped, decode
+from kbtui.state.records import Summary
+
+RunEvents = Callable[[str], list[Event]]
+
+
+def summary_of(events: list[Event]) -> Summary:
+    assert isinstance(events[-1], RunStopped)
+    return events[-1].summary
+
+
+def test_json_lines_are_the_events_and_the_summary_last(
+    run_events: RunEvents, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = run_events("modelled")
+    lines = EventLines()
+    for event in [Progressed(stage="timing"), *events]:
+        lines.show(event)
+    lines.finish(summary_of(events))
+    printed = capsys.readouterr().out.splitlines()
+    assert [decode(line) for line in printed[:-1]] == events, "durable events alone, unchanged"
+    assert all(line.startswith('{"type":') for line in printed[:-1])
+    assert msgspec.convert(json.loads(printed[-1]), Summary) == summary_of(events)
+
+
+def test_progress_prints_each_line_of_the_log_once_and_cleaned(
+    run_events: RunEvents, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = run_events("modelled")
+    progress = Progress()
+    for event in events:
+        progress.show(event)
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert printed.count("#1 not worse ~1.42 est, modelled") == 1
+    assert printed.count("warning: #2 wrong at boundary") == 1
+    assert printed.count("best is now #1") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "figure"),
+    [("modelled", "~1.42 est not worse (modelled, not measured)"), ("measured", "1.42x [1.39, 1.45] faster")],
+)
+def test_summary_for_people(kind: str, figure: str, run_events: RunEvents) -> None:
+    lines = summary_lines(summary_of(run_events(kind)))
+    assert lines[-2] == f"best #1  {figure}"
+    assert lines[-1] == "exported to /data/best/kernel.py"
+
+
+def test_summary_without_a_best(run_events: RunEvents) -> None:
+    summary = msgspec.structs.replace(summary_of(run_events("modelled")), best=None, cost_usd=0.25, tokens=7)
+    lines = summary_lines(summary)
+    assert lines[-1] == "no candidate was verified and timed"
+    assert "cost $0.25, 7 tokens" in lines
