@@ -22,31 +22,21 @@ def policies(as_json: AsJson = False) -> None:
     """List what can choose arms."""
     from kbtui.search.registry import POLICIES, make_policy
 
-    found = [
-        {
-            "name": name,
-            "summary": policy.summary,
-            "source": policy.source,
-            "parameters": make_policy(name, {}).parameters,
-        }
-        for name, policy in POLICIES.items()
-    ]
+    found = [(policy, make_policy(name, {}).parameters) for name, policy in POLICIES.items()]
     if as_json:
-        output.json(found)
+        output.json(
+            [
+                {"name": policy.name, "summary": policy.summary, "source": policy.source, "parameters": parameters}
+                for policy, parameters in found
+            ]
+        )
         return
     columns = (Column("policy"), Column("what it does", gives=True), Column("source"), Column("parameters", gives=True))
-    output.table(
-        columns,
-        [
-            [
-                str(entry["name"]),
-                str(entry["summary"]),
-                str(entry["source"]),
-                " ".join(f"{key}={value}" for key, value in dict(entry["parameters"]).items()),  # type: ignore[call-overload]
-            ]
-            for entry in found
-        ],
-    )
+    rows = []
+    for policy, parameters in found:
+        spelled = " ".join(f"{key}={value}" for key, value in parameters.items())
+        rows.append([policy.name, policy.summary, policy.source, spelled])
+    output.table(columns, rows)
 
 
 def doctor(
@@ -72,25 +62,41 @@ def doctor(
         output.line()
         output.table(
             (Column("setting"), Column("value", gives=True), Column("from")),
-            [[key, msgspec.json.encode(entry["value"]).decode(), str(entry["origin"])] for key, entry in merged.items()],
+            [
+                [key, msgspec.json.encode(entry["value"]).decode(), str(entry["origin"])]
+                for key, entry in merged.items()
+            ],
         )
     if any(finding.state == "fails" for finding in findings):
         raise typer.Exit(1)
 
 
 def themes(as_json: AsJson = False) -> None:
-    """List the cockpit's themes and their files."""
-    from kbtui.tui.themes import load_themes
+    """List the cockpit's themes."""
+    from kbtui import paths
+    from kbtui.tui.themes import DEFAULT, load_themes
 
-    raise NotImplementedError(as_json, load_themes)
+    found, bad = load_themes()
+    if as_json:
+        output.json(
+            [{"name": theme.name, "dark": theme.dark, "default": theme.name == DEFAULT} for theme in found.values()]
+        )
+    else:
+        columns = (Column("theme"), Column("ground"), Column(""))
+        rows = [[t.name, "dark" if t.dark else "light", "default" if t.name == DEFAULT else ""] for t in found.values()]
+        output.table(columns, rows)
+        output.line()
+        output.line(f"shipped in {paths.themes_dir()}; put your own into {paths.user_themes_dir()}")
+    for each in bad:
+        output.note(each.reason)
 
 
 def keys(as_json: AsJson = False) -> None:
     """List every key of the cockpit."""
-    from kbtui.tui.actions import ACTIONS, PLACES
+    from kbtui.tui.actions import ACTIONS, PLACES, key_name
 
     if as_json:
         output.json([{"id": a.id, "place": a.place, "keys": a.keys, "help": a.help} for a in ACTIONS])
         return
     columns = (Column("where"), Column("keys"), Column("what it does"))
-    output.table(columns, [[PLACES[a.place], " ".join(a.keys), a.help] for a in ACTIONS])
+    output.table(columns, [[PLACES[a.place], " ".join(map(key_name, a.keys)), a.help] for a in ACTIONS])

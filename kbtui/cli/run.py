@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     problem: Annotated[str | None, typer.Argument(help="A bundled problem or the path of a problem's folder.")] = None,
-    generator: Annotated[str | None, typer.Option(help="What writes candidates: rewrite, llm, replay.")] = None,
+    generator: Annotated[str | None, typer.Option(help="What writes candidates, such as rewrite.")] = None,
     model: Annotated[str | None, typer.Option(metavar="PROVIDER/NAME", help="The model, with --generator llm.")] = None,
     policy: Annotated[str | None, typer.Option(help="What chooses arms; `kbtui policies` lists them.")] = None,
     policy_parameter: Annotated[
