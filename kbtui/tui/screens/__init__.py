@@ -1,1 +1,1 @@
-"""Screens."""
+"""The screens: each puts panes together and carries out the actions of its place."""

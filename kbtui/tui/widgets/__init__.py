@@ -1,1 +1,1 @@
-"""Widgets."""
+"""Widgets that paint lines and only the lines that changed."""

@@ -1,0 +1,190 @@
+"""The one registry of what a person can do in the cockpit.
+
+Key bindings, the footer, the help, the palette and the documentation page are all made from `ACTIONS`; a test holds
+them equal. An action `pause` of the screen `cockpit` is carried out by the method `do_pause` of that screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+PLACES: dict[str, str] = {
+    "any": "Everywhere",
+    "home": "Home",
+    "cockpit": "Cockpit",
+    "arms": "Arm matrix",
+    "tree": "Candidate tree",
+    "candidate": "Candidate",
+    "list": "Any list",
+    "force": "Force dialog",
+    "form": "New run",
+    "dialog": "Any dialog",
+}
+"""Where actions belong, with the titles that help and documentation use."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing a person can do.
+
+    `keys` are Textual key names, the first is the one shown. `label` is the footer's word. `writes` marks what changes
+    the run: refused when read-only or when no run process listens. `footer` orders the footer, 0 leaves it out.
+    """
+
+    id: str
+    place: str
+    keys: tuple[str, ...]
+    label: str
+    help: str
+    writes: bool = False
+    footer: int = 0
+
+    @property
+    def handler(self) -> str:
+        """The method that carries it out."""
+        return f"do_{self.id}"
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("help", "any", ("question_mark", "f1"), "help", "list every action; enter runs the chosen one", footer=90),
+    Action("palette", "any", ("ctrl+p",), "palette", "find an action, a candidate or a theme by typing", footer=91),
+    Action("detach", "any", ("q",), "detach", "leave the cockpit; a run goes on without it", footer=99),
+    Action("theme", "any", ("T",), "theme", "use the next theme", footer=0),
+    Action("redraw", "any", ("ctrl+l",), "redraw", "paint the whole screen again"),
+    # home
+    Action("new_run", "home", ("n",), "new run", "choose a problem and start a run", footer=2),
+    Action("attach", "home", ("enter",), "attach", "open the chosen run; a finished one opens read-only", footer=1),
+    Action("go_on", "home", ("C",), "continue", "go on with a stopped or crashed run in a new process", footer=3),
+    # cockpit: steering
+    Action("pause", "cockpit", ("space",), "pause", "pause after the pull in flight, or resume", True, 1),
+    Action("step", "cockpit", ("s",), "step", "play exactly one pull, then pause again", True, 2),
+    Action(
+        "force", "cockpit", ("f",), "force", "choose the arm of the next pull from a list with its statistics", True, 3
+    ),
+    Action("ban", "cockpit", ("b",), "ban", "ban an arm or a strategy, or lift a ban", True, 4),
+    Action(
+        "pin", "cockpit", ("p",), "pin", "make the chosen candidate the parent of coming pulls, or unpin it", True, 5
+    ),
+    Action("inject", "cockpit", ("i",), "inject", "queue your own version of the kernel from a file", True, 6),
+    Action("more", "cockpit", ("right_square_bracket",), "+5 pulls", "let the run play five pulls more", True),
+    Action("fewer", "cockpit", ("left_square_bracket",), "-5 pulls", "let the run play five pulls fewer", True),
+    Action("tag", "cockpit", ("t",), "tag", "mark the chosen candidate with a word of yours", True),
+    Action("stop", "cockpit", ("Q",), "stop run", "end the run for good, after asking", True),
+    # cockpit: looking
+    Action("open", "cockpit", ("enter",), "open", "open the chosen candidate", footer=7),
+    Action("diff", "cockpit", ("d",), "diff", "open the chosen candidate's change against its parent", footer=8),
+    Action("copy", "cockpit", ("c",), "copy", "copy the chosen candidate's source to the clipboard"),
+    Action("export", "cockpit", ("e",), "export", "write the chosen candidate's source to a file in this folder"),
+    Action("next_pane", "cockpit", ("tab",), "next pane", "go to the next pane"),
+    Action("previous_pane", "cockpit", ("shift+tab",), "previous pane", "go to the pane before"),
+    Action("pane_tree", "cockpit", ("1",), "tree", "go to the candidate tree"),
+    Action("pane_arms", "cockpit", ("2",), "arms", "go to the arm matrix"),
+    Action("pane_gpu", "cockpit", ("3",), "gpu", "go to the GPU counters"),
+    Action("pane_curve", "cockpit", ("4",), "curve", "go to the best-so-far curve"),
+    Action("pane_log", "cockpit", ("5",), "log", "go to the log"),
+    Action("home", "cockpit", ("escape",), "home", "back to the list of runs"),
+    # the tree
+    Action("fold", "tree", ("left", "h"), "fold", "fold the branch, or go to the parent"),
+    Action("unfold", "tree", ("right", "l"), "unfold", "unfold the branch, or go to its first child"),
+    Action("fold_all", "tree", ("z",), "fold all", "show everything, or fold old and dropped candidates again"),
+    Action("go_best", "tree", ("asterisk", "o"), "best", "go to the best candidate"),
+    # the matrix
+    Action("force_cell", "arms", ("enter",), "force", "force the arm under the cursor", True),
+    Action("cell_left", "arms", ("left", "h"), "left", "one strategy to the left"),
+    Action("cell_right", "arms", ("right", "l"), "right", "one strategy to the right"),
+    # a candidate
+    Action("tab_source", "candidate", ("1",), "source", "its source"),
+    Action("tab_diff", "candidate", ("2",), "diff", "what changed"),
+    Action("tab_cases", "candidate", ("3",), "cases", "its time by case"),
+    Action("tab_facts", "candidate", ("4",), "facts", "what the compiler made of it, and its hardware signature"),
+    Action("tab_verdict", "candidate", ("5",), "verdict", "how it was judged, with the evidence"),
+    Action("next_tab", "candidate", ("tab",), "next tab", "the next tab", footer=1),
+    Action("previous_tab", "candidate", ("shift+tab",), "previous tab", "the tab before"),
+    Action(
+        "diff_other", "candidate", ("d",), "diff against", "compare with the parent, the baseline or the best", footer=2
+    ),
+    Action("next_candidate", "candidate", ("n",), "next", "the next candidate", footer=3),
+    Action("previous_candidate", "candidate", ("N",), "previous", "the candidate before"),
+    Action("go_parent", "candidate", ("u",), "parent", "its parent", footer=4),
+    Action("copy", "candidate", ("c",), "copy", "copy its source to the clipboard", footer=5),
+    Action("export", "candidate", ("e",), "export", "write its source to a file in this folder", footer=6),
+    Action("pin", "candidate", ("p",), "pin", "make it the parent of coming pulls, or unpin it", True, 7),
+    Action("tag", "candidate", ("t",), "tag", "mark it with a word of yours", True),
+    Action("back", "candidate", ("escape",), "back", "back to the cockpit", footer=8),
+    # lists
+    Action("cursor_up", "list", ("up", "k"), "up", "one line up"),
+    Action("cursor_down", "list", ("down", "j"), "down", "one line down"),
+    Action("page_up", "list", ("pageup", "ctrl+b"), "page up", "one page up"),
+    Action("page_down", "list", ("pagedown", "ctrl+f"), "page down", "one page down"),
+    Action("first", "list", ("home", "g"), "first", "the first line"),
+    Action("last", "list", ("end", "G"), "last", "the last line"),
+    # dialogs
+    Action(
+        "from_parent", "force", ("p",), "parent", "take the chosen candidate as the parent, or leave it to the policy"
+    ),
+    Action("field_next", "form", ("down", "tab"), "next field", "the next field"),
+    Action("field_previous", "form", ("up", "shift+tab"), "field before", "the field before"),
+    Action("value_next", "form", ("right",), "next choice", "the next choice of the field"),
+    Action("value_previous", "form", ("left",), "choice before", "the choice before"),
+    Action("start", "form", ("enter",), "start", "start the run"),
+    Action("choose", "dialog", ("enter",), "choose", "take what is chosen"),
+    Action("cancel", "dialog", ("escape",), "cancel", "close without doing anything"),
+)
+
+_NAMES = {
+    "question_mark": "?",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "asterisk": "*",
+    "escape": "esc",
+    "pageup": "page up",
+    "pagedown": "page down",
+}
+
+
+def key_name(key: str) -> str:
+    """A Textual key name as it is written for people."""
+    return _NAMES.get(key, key)
+
+
+def actions_of(*places: str) -> list[Action]:
+    """The actions of these places, in the registry's order."""
+    return [action for action in ACTIONS if action.place in places]
+
+
+def find(action_id: str, *places: str) -> Action:
+    """The action of that id in the first of `places` that has one. Raises KeyError."""
+    for place in places:
+        for action in ACTIONS:
+            if action.place == place and action.id == action_id:
+                return action
+    raise KeyError(action_id)
+
+
+def bindings_of(*places: str) -> list[Binding]:
+    """Textual bindings for these places; all go to `action_perform`, which knows what may be refused."""
+    return [
+        Binding(
+            ",".join(action.keys), f"perform('{action.id}')", action.label, show=False, id=f"{action.place}.{action.id}"
+        )
+        for action in actions_of(*places)
+    ]
+
+
+def footer_of(*places: str) -> list[Action]:
+    """What the footer shows for these places, in order."""
+    return sorted((a for a in actions_of(*places) if a.footer), key=lambda a: a.footer)
+
+
+def keys_page() -> str:
+    """The documentation page of all keys, in Markdown: what `kbtui keys` prints."""
+    out = ["# Keys", "", "Every action is also in the help (`?`) and in the palette (`ctrl+p`)."]
+    for place, title in PLACES.items():
+        out += ["", f"## {title}", "", "| key | action | what it does |", "| --- | --- | --- |"]
+        for action in actions_of(place):
+            keys = ", ".join(f"`{key_name(key)}`" for key in action.keys)
+            ask = " Changes the run." if action.writes else ""
+            out.append(f"| {keys} | {action.label} | {action.help[:1].upper()}{action.help[1:]}.{ask} |")
+    return "\n".join(out) + "\n"

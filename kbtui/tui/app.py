@@ -1,0 +1,265 @@
+"""The application: its themes, its session, and what every screen asks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+from textual.app import App
+from textual.css.stylesheet import Stylesheet
+from textual.filter import LineFilter, NoColor
+
+from kbtui.state.commands import AnyCommand
+from kbtui.text import clean
+from kbtui.tui.clipboard import osc52, to_file
+from kbtui.tui.driver import KbtuiDriver
+from kbtui.tui.feed import LiveFeed, RunFeed
+from kbtui.tui.glyphs import to_ascii
+from kbtui.tui.monochrome import PlainFilter
+from kbtui.tui.screens.base import KbtuiScreen
+from kbtui.tui.screens.cockpit import CockpitScreen
+from kbtui.tui.screens.home import HomeScreen
+from kbtui.tui.session import Session
+from kbtui.tui.terminal import Terminal, describe_terminal, require_terminal
+from kbtui.tui.themes import COLOURS, DEFAULT, PLAIN, load_themes
+
+TICK_S = 0.5
+"""Changes are gathered and painted this often."""
+TOAST_S = 4.0
+
+Severity = Literal["info", "warning", "error"]
+
+
+class KbtuiApp(App[int]):
+    """A viewer of runs. `run_id` None opens the home screen."""
+
+    CSS_PATH: ClassVar[Any] = ["styles/app.tcss", "styles/roles.tcss"]
+    TITLE = "kbtui"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[Any] = []
+    AUTO_FOCUS = ""
+    NOTIFICATION_TIMEOUT = TOAST_S
+
+    def __init__(
+        self,
+        run_id: str | None,
+        *,
+        read_only: bool = False,
+        ascii: bool = False,
+        theme: str | None = None,
+        terminal: Terminal | None = None,
+        make_feed: Callable[[str], RunFeed] = LiveFeed,
+    ) -> None:
+        """`theme` None is the default for the terminal. `make_feed` is replaced in tests."""
+        self.terminal = terminal if terminal is not None else describe_terminal()
+        self.ascii_glyphs = ascii or self.terminal.ascii
+        plain = self.terminal.colours == "none"
+        self._themes, self._bad_themes = load_themes()
+        super().__init__(driver_class=KbtuiDriver, ansi_color=True if plain else None)
+        for each in self._themes.values():
+            self.register_theme(each)
+        self._plain_filter = PlainFilter() if plain else None
+        self._unknown_theme = theme if theme is not None and theme not in self._themes else None
+        self.theme = self._first_theme(theme)
+        # App.__init__ made the stylesheet with the variables of the theme before
+        self.stylesheet = Stylesheet(variables=self.get_css_variables())
+        self.read_only = read_only
+        self._run_id = run_id
+        self._make_feed = make_feed
+        self.session: Session | None = None
+        self._ticking = False
+        if self.ascii_glyphs:
+            self.add_class("-ascii")
+
+    # ------------------------------------------------------------ themes and colours
+
+    def _first_theme(self, wanted: str | None) -> str:
+        if self.terminal.colours != "many" and PLAIN in self._themes:
+            return PLAIN
+        if wanted in self._themes:
+            return wanted
+        # the shipped default may be missing only from a broken installation; Textual's own theme is better than none
+        return DEFAULT if DEFAULT in self._themes else self.theme
+
+    def theme_names(self) -> list[str]:
+        """The themes that can be chosen."""
+        return list(self._themes)
+
+    def next_theme(self) -> None:
+        """Use the theme after the current one, and name it."""
+        names = self.theme_names()
+        if names:
+            at = names.index(self.theme) if self.theme in names else -1
+            self.theme = names[(at + 1) % len(names)]
+            self.tell(f"theme {self.theme}")
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Textual's own themes, should one be in force, lack our roles: they get those of the default."""
+        base = self._themes.get(DEFAULT)
+        return (
+            dict(base.variables)
+            if base is not None
+            else dict.fromkeys((f"kb-{key}" for key in COLOURS), "ansi_default")
+        )
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = super().get_line_filters()
+        if self._plain_filter is None:
+            return filters
+        # Textual's own filter sends codes for the default colours
+        return [*(f for f in filters if not isinstance(f, NoColor)), self._plain_filter]
+
+    # ------------------------------------------------------------ life
+
+    async def on_mount(self) -> None:
+        self._watch_signals()
+        self.set_interval(TICK_S, self.tick)
+        if self._run_id is None:
+            await self.push_screen(HomeScreen())
+        else:
+            await self.attach(self._run_id)
+        for bad in self._bad_themes:
+            self.tell(bad.reason, "warning")
+        if self._unknown_theme is not None:
+            self.tell(f"there is no theme {self._unknown_theme}: `kbtui themes` lists them", "warning")
+
+    def _watch_signals(self) -> None:
+        """End in good order when the terminal or the system says so: the run does not care."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            with contextlib.suppress(ValueError, RuntimeError):  # not the main thread, as in some tests
+                loop.add_signal_handler(number, self.exit, None, 128 + number)
+
+    async def on_unmount(self) -> None:
+        if self.session is not None:
+            await self.session.feed.close()
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End, and leave the telling to the command line: a traceback painted here would show foreign text raw."""
+        self._return_code = 1
+        if self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+        self._close_messages_no_wait()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended the app unexpectedly."""
+        return self._exception
+
+    # ------------------------------------------------------------ the run
+
+    async def attach(self, run_id: str) -> None:
+        """Show a run in the cockpit."""
+        await self._leave()
+        self.session = Session(self._make_feed(run_id), read_only=self.read_only)
+        await self.session.feed.start()
+        await self.push_screen(CockpitScreen())
+        self.run_worker(self.tick(), exit_on_error=True)
+
+    async def go_home(self) -> None:
+        """Leave the run, which goes on, for the list of runs."""
+        await self._leave()
+        while len(self.screen_stack) > 1:
+            await self.pop_screen()
+        await self.push_screen(HomeScreen())
+
+    async def _leave(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            await session.feed.close()
+
+    async def tick(self) -> None:
+        """Take in what happened and paint it."""
+        if self._ticking or self.session is None:
+            return
+        self._ticking = True
+        try:
+            await self.session.advance()
+        finally:
+            self._ticking = False
+        if isinstance(self.screen, KbtuiScreen):
+            self.screen.paint()
+
+    @property
+    def why_no_commands(self) -> str:
+        """Why the run cannot be steered from here; "" when it can."""
+        return self.session.why_no_commands if self.session is not None else "no run is open"
+
+    async def ask(self, command: AnyCommand) -> None:
+        """Send a command to the run and show what it answered."""
+        if self.session is None:
+            self.tell("no run is open", "warning")
+            return
+        done, text = await self.session.ask(command)
+        self._toast(text, "info" if done else "warning")
+        await self.tick()
+
+    def open_candidate(self, candidate_id: int, tab: str = "source") -> None:
+        """Show one candidate."""
+        from kbtui.tui.screens.candidate import CandidateScreen
+
+        if isinstance(self.screen, CandidateScreen):
+            self.screen.show_candidate(candidate_id)
+        else:
+            self.push_screen(CandidateScreen(candidate_id, tab))
+
+    def choose_in_tree(self, candidate_id: int) -> None:
+        """Put the cockpit's cursor on a candidate."""
+        for screen in self.screen_stack:
+            if isinstance(screen, CockpitScreen):
+                screen.choose(candidate_id)
+
+    # ------------------------------------------------------------ telling
+
+    def tell(self, text: str, level: Severity = "info") -> None:
+        """Say one sentence: as a toast, and in the log of the run if one is open."""
+        if self.session is not None:
+            self.session.say(text, level)
+        self._toast(text, level)
+
+    def _toast(self, text: str, level: Severity) -> None:
+        safe = clean(text)
+        severity = {"info": "information"}.get(level, level)
+        self.notify(
+            to_ascii(safe) if self.ascii_glyphs else safe,
+            severity=severity,  # type: ignore[arg-type]
+            markup=False,
+        )
+
+    def copy_text(self, text: str, name: str, what: str) -> None:
+        """Copy `text` to the clipboard; where it is too long for the terminal, into a file that is named."""
+        sequence = osc52(text)
+        if sequence is not None and self._driver is not None:
+            self._driver.write(sequence)
+            self.tell(f"{what} was sent to the clipboard ({len(text.encode('utf-8', 'surrogatepass')):,} bytes)")
+            return
+        try:
+            path = to_file(text, name)
+        except OSError as error:
+            self.tell(f"{what} is too long for the clipboard and cannot be written: {error.strerror or error}", "error")
+        else:
+            self.tell(f"{what} is too long for the clipboard: it is in {path}")
+
+
+def run_app(
+    run_id: str | None,
+    *,
+    read_only: bool = False,
+    ascii: bool = False,
+    theme: str | None = None,
+    mouse: bool = True,
+) -> int:
+    """Show the cockpit on a run, or the home screen; the exit status.
+
+    Raises UsageError where there is no terminal to paint on, and whatever ended the app unexpectedly.
+    """
+    require_terminal("kbtui", "run with --headless, or look with `kbtui runs` and `kbtui history`")
+    app = KbtuiApp(run_id, read_only=read_only, ascii=ascii, theme=theme)
+    status = app.run(mouse=mouse)
+    if app.failure is not None:
+        raise app.failure
+    return status if status is not None else app.return_code or 0

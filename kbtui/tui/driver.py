@@ -1,0 +1,73 @@
+"""The terminal driver, with the end of the terminal taken care of.
+
+When a connection drops, reading returns nothing at once and for ever, and writing fails. Textual's driver would read in
+a loop at full speed, even when SIGHUP is ignored. Here a thread that sleeps in `poll` wakes on the hang-up, ends the
+reading and the app; and what is written to a dead terminal is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import threading
+from typing import IO, TYPE_CHECKING, Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+HUNG_UP = 129
+"""Exit status after a hang-up: 128 and the number of SIGHUP."""
+
+
+class Outlet:
+    """The stream Textual writes to; silent once the terminal is gone."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self.dead = False
+
+    def write(self, text: str) -> None:
+        if not self.dead:
+            try:
+                self._stream.write(text)
+            except (OSError, ValueError):
+                self.dead = True
+
+    def flush(self) -> None:
+        if not self.dead:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError):
+                self.dead = True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
+class KbtuiDriver(LinuxDriver):
+    """Ends the app when its terminal is gone."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self._file: Any = Outlet(self._file)
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._watch, args=(loop,), name="kbtui-hangup", daemon=True).start()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        watch = select.poll()
+        # No events asked for: only a hang-up or an error is reported, so this sleeps until then.
+        watch.register(self.fileno, 0)
+        watch.poll()
+        self._file.dead = True
+        self.exit_event.set()
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(self._app.exit, None, HUNG_UP)

@@ -1,0 +1,125 @@
+"""Where a viewer's events come from: the seam that lets every screen be driven by a script in tests.
+
+A viewer reads the journal itself, from its own offset; the run's socket only adds the transient events and takes
+commands. So a stalled or slow viewer blocks nobody, and a run without a process is shown from its journal alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from kbtui.errors import KbtuiError
+from kbtui.state.events import Event, GpuSampled, Progressed
+
+if TYPE_CHECKING:
+    from kbtui.engine.client import RunClient
+    from kbtui.state.commands import AnyCommand, Reply
+
+RETRY_S = 1.0
+"""How often a viewer looks whether a run process (again) listens."""
+
+
+class RunFeed(ABC):
+    """A run as a stream of events, and the way to its process.
+
+    `connected` says whether a run process listens; `held` whether some process holds the run's lock, which without
+    `connected` means that it does not answer.
+    """
+
+    run_id: str
+    connected: bool = False
+    held: bool = False
+    refusal: str = ""
+    """Why a process that is there cannot be talked to, such as another protocol version."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin to follow the run. Must not wait for a process."""
+
+    @abstractmethod
+    async def poll(self) -> list[Event]:
+        """What happened since the last call, durable events in order and the last transient one per key.
+
+        Raises JournalError when the journal cannot be read.
+        """
+
+    @abstractmethod
+    async def send(self, command: AnyCommand) -> Reply:
+        """Ask the run process for something. Raises KbtuiError with a sentence when none listens."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop following; the run does not care."""
+
+
+class LiveFeed(RunFeed):
+    """A run of this machine: its journal, and its socket while a process serves it."""
+
+    def __init__(self, run_id: str) -> None:
+        from kbtui.history.journal import JournalReader
+        from kbtui.paths import journal_file
+
+        self.run_id = run_id
+        self._reader = JournalReader(journal_file(run_id))
+        self._client: RunClient | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._transient: dict[str, Event] = {}
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._follow(), name=f"follow {self.run_id}")
+
+    async def poll(self) -> list[Event]:
+        # In a thread: the first read of a long journal takes a while, and the disk may be a slow network one.
+        events = await asyncio.to_thread(self._reader.read)
+        transient, self._transient = self._transient, {}
+        return [*events, *transient.values()]
+
+    async def send(self, command: AnyCommand) -> Reply:
+        if self._client is None or not self.connected:
+            raise KbtuiError(
+                f"no process listens for run {self.run_id}: go on with it by `kbtui run --continue {self.run_id}`"
+            )
+        return await self._client.send(command)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _follow(self) -> None:
+        """Stay connected to whatever process serves the run: now, and after `--continue` started another."""
+        from kbtui.engine.client import RunClient
+        from kbtui.history.journal import RunLock
+
+        while True:
+            self.held = RunLock.holder(self.run_id) is not None
+            if self.held:
+                try:
+                    self._client = await RunClient.connect(self.run_id)
+                    self.refusal = ""
+                    await self._listen(self._client)
+                except KbtuiError as error:
+                    self.refusal = str(error)
+            await asyncio.sleep(RETRY_S)
+
+    async def _listen(self, client: RunClient) -> None:
+        from kbtui.state.commands import Live
+
+        self.connected = True
+        try:
+            async for message in client.messages():
+                if isinstance(message, Live):
+                    self._transient[_key(message.event)] = message.event
+        finally:
+            self.connected = False
+            self._client = None
+            client.close()
+
+
+def _key(event: GpuSampled | Progressed) -> str:
+    return f"gpu {event.uuid or event.device}" if isinstance(event, GpuSampled) else "progress"

@@ -1,0 +1,147 @@
+"""Lines as the panes make them: spans of safe text, each with a role that the theme gives a style.
+
+`LineBuilder` is the only maker of lines, and it cleans what it is given. So nothing a terminal acts upon gets into a
+line, wherever the text comes from.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from rich.cells import cell_len, set_cell_size
+
+from kbtui.text import clean_line
+
+ROLES: tuple[str, ...] = (
+    "text", "dim", "faint", "strong", "label", "accent", "good", "bad", "warn", "info", "est", "mask", "ban",
+    "curve", "sol", "trial", "title", "title-focus", "title-bar", "title-bar-focus", "key", "cursor",
+    "cursor-blurred", "select", "tab", "tab-active", "add", "del", "hunk", "syn-keyword", "syn-name", "syn-string",
+    "syn-number", "syn-comment", "syn-decorator",
+)  # fmt: skip
+"""Every role; `styles/roles.tcss` gives each its look, a test holds the two equal."""
+
+
+class Span(NamedTuple):
+    """Text of one role. `action` is the id of an action that a click on the span runs; never taken from content."""
+
+    text: str
+    role: str = "text"
+    action: str = ""
+
+
+Line = tuple[Span, ...]
+EMPTY: Line = ()
+
+
+class Source(Protocol):
+    """What a pane shows: lines made on demand, so that 5,000 candidates cost what is on the screen."""
+
+    def __len__(self) -> int: ...
+
+    def line(self, index: int, width: int) -> Line:
+        """Line `index` for a pane `width` cells wide; longer lines are cut or scrolled by the pane."""
+        ...
+
+
+class Lines:
+    """A source of lines that exist already. `wide` is the width of the longest, 0 when no line is meant to be scrolled to."""
+
+    def __init__(self, lines: list[Line], *, wide: int = 0) -> None:
+        self._lines = lines
+        self.wide = wide
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def line(self, index: int, width: int) -> Line:  # noqa: ARG002  (a source's signature)
+        return self._lines[index]
+
+
+def fit(text: str, width: int) -> str:
+    """`text` in exactly `width` cells: padded on the right, or cut with an ellipsis."""
+    if width <= 0:
+        return ""
+    size = cell_len(text)
+    if size <= width:
+        return text + " " * (width - size)
+    return set_cell_size(text, width - 1) + "…"
+
+
+class LineBuilder:
+    """Builds one line from left to right."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+        self.cells = 0
+
+    def add(self, text: str, role: str = "text", action: str = "") -> LineBuilder:
+        """Append `text`, made safe."""
+        safe = clean_line(text)
+        if safe:
+            self._spans.append(Span(safe, role, action))
+            self.cells += cell_len(safe)
+        return self
+
+    def left(self, text: str, width: int, role: str = "text", action: str = "") -> LineBuilder:
+        """Append `text` in exactly `width` cells, flush left."""
+        return self.add(fit(clean_line(text), width), role, action)
+
+    def right(self, text: str, width: int, role: str = "text") -> LineBuilder:
+        """Append `text` in exactly `width` cells, flush right."""
+        safe = clean_line(text)
+        return self.add(" " * max(0, width - cell_len(safe)) + fit(safe, min(width, cell_len(safe))), role)
+
+    def gap(self, cells: int = 1) -> LineBuilder:
+        return self.add(" " * cells)
+
+    def to(self, column: int, fill: str = " ", role: str = "text") -> LineBuilder:
+        """Fill up to `column`; nothing when the line is that long already."""
+        return self.add(fill * (column - self.cells), role) if column > self.cells else self
+
+    def extend(self, line: Line) -> LineBuilder:
+        """Append a line made by another builder."""
+        self._spans.extend(line)
+        self.cells += sum(cell_len(span.text) for span in line)
+        return self
+
+    def line(self) -> Line:
+        return tuple(self._spans)
+
+
+def text_line(text: str, role: str = "text") -> Line:
+    """A line of one span."""
+    return LineBuilder().add(text, role).line()
+
+
+def both_ends(left: Line, right: Line, width: int) -> Line:
+    """`left` and `right` at the two ends of a line; where both do not fit, `right` stays and `left` is cut."""
+    room = width - width_of(right) - 1
+    return LineBuilder().extend(crop(left, max(room, 0))).to(room + 1).extend(right).line()
+
+
+def width_of(line: Line) -> int:
+    """Cells of a line."""
+    return sum(cell_len(span.text) for span in line)
+
+
+def crop(line: Line, width: int) -> Line:
+    """The first `width` cells of a line, with an ellipsis where it was cut."""
+    if width_of(line) <= width:
+        return line
+    out: list[Span] = []
+    room = width
+    for span in line:
+        size = cell_len(span.text)
+        if size < room:
+            out.append(span)
+            room -= size
+            continue
+        if room > 0:
+            out.append(span._replace(text=fit(span.text + " ", room)))
+        break
+    return tuple(out)
+
+
+def plain(line: Line) -> str:
+    """The text of a line."""
+    return "".join(span.text for span in line)

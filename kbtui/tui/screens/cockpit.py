@@ -1,0 +1,223 @@
+"""The cockpit: one run, live or from its journal."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.events import Resize
+
+from kbtui.state import commands as c
+from kbtui.state.run_state import Candidate
+from kbtui.tui.actions import bindings_of
+from kbtui.tui.line import Lines
+from kbtui.tui.screens.base import KbtuiScreen
+from kbtui.tui.screens.steering import Steering
+from kbtui.tui.session import who
+from kbtui.tui.views import curve, gpu, header
+from kbtui.tui.views.log import LogSource
+from kbtui.tui.widgets.arms_view import ArmsView
+from kbtui.tui.widgets.line_view import LineView
+from kbtui.tui.widgets.strips import Footer, Strip, tabs_line
+from kbtui.tui.widgets.tree_view import TreeView
+
+WIDE = 100
+"""Columns from which the panes stand side by side."""
+PANES = ("tree", "arms", "gpu", "curve", "log")
+
+
+class CockpitScreen(Steering, KbtuiScreen[None]):
+    """Panes: tree, arms, GPU, curve and log; below 100 columns one at a time."""
+
+    PLACES: ClassVar[tuple[str, ...]] = ("cockpit", "any")
+    extra_places: ClassVar[tuple[str, ...]] = ("tree", "arms")
+    BINDINGS = bindings_of("cockpit")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pane = "tree"
+        self._painted: object = None
+        self._follow_log = True
+
+    def body(self) -> ComposeResult:
+        yield Strip(id="header")
+        yield Strip(id="tabs")
+        with Container(id="panes"):
+            yield TreeView()
+            with Container(id="side"):
+                yield ArmsView()
+                yield LineView("GPU", id="gpu")
+                yield LineView("Best so far", id="curve")
+        yield LineView("Log", id="log")
+        yield Strip(id="summary")
+        yield Footer("cockpit", "any")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._arrange()
+
+    def on_resize(self, event: Resize) -> None:
+        super().on_resize(event)
+        self._arrange()
+        self._painted = None
+        self.call_after_refresh(self.paint)
+
+    # ------------------------------------------------------------ painting
+
+    def paint(self) -> None:
+        """Show the session's state. Panes send only the lines that differ."""
+        if not self.is_current or self.too_small:
+            return
+        session = self.kbtui.session
+        if session is None:
+            return
+        width = self.size.width
+        self.query_one("#header", Strip).set_lines(header.header(session, width))
+        self._paint_gpu()
+        key = (session.version, self.pane, self.size, session.status)
+        if key == self._painted:
+            return
+        self._painted = key
+        state = session.state
+        for pane in self._visible_panes():
+            getattr(self, f"_paint_{pane}")()
+        self.query_one("#summary", Strip).set_lines([header.summary_line(session, width)])
+        self.query_one("#footer", Footer).relabel(pause="resume" if state.status == "paused" else "pause")
+
+    def _paint_tree(self) -> None:
+        assert self.kbtui.session is not None
+        self.query_one(TreeView).show_state(self.kbtui.session.state)
+
+    def _paint_arms(self) -> None:
+        assert self.kbtui.session is not None
+        arms = self.query_one(ArmsView)
+        arms.show_state(self.kbtui.session.state)
+        if self.wide:
+            most = max(self.size.height // 3, 7)
+            rows = min(arms.wanted_rows, most)
+            if arms.styles.height is None or arms.styles.height.value != rows:
+                arms.styles.height = rows
+        else:
+            arms.styles.height = "1fr"
+
+    def _paint_gpu(self) -> None:
+        session = self.kbtui.session
+        assert session is not None
+        view = self.query_one("#gpu", LineView)
+        if view.display:
+            view.show(Lines(gpu.gpu_lines(session, view.size.width)), note=gpu.age_note(session))
+
+    def _paint_curve(self) -> None:
+        session = self.kbtui.session
+        assert session is not None
+        view = self.query_one("#curve", LineView)
+        view.show(Lines(curve.curve_lines(session.state, view.size.width, view.rows)))
+
+    def _paint_log(self) -> None:
+        session = self.kbtui.session
+        assert session is not None
+        view = self.query_one("#log", LineView)
+        follow = view.top + view.rows >= len(view.source)
+        view.show(LogSource(session))
+        if follow:
+            view.jump(len(view.source))
+
+    # ------------------------------------------------------------ arrangement
+
+    @property
+    def wide(self) -> bool:
+        return self.size.width >= WIDE
+
+    def _visible_panes(self) -> tuple[str, ...]:
+        return PANES if self.wide else (self.pane,)
+
+    def _arrange(self) -> None:
+        self.set_class(self.wide, "-wide")
+        self.set_class(self.size.height < 28, "-short")
+        for pane in PANES:
+            self.set_class(pane == self.pane, f"-pane-{pane}")
+        names = list(PANES)
+        actions = [f"pane_{pane}" for pane in PANES]
+        self.query_one("#tabs", Strip).set_lines([tabs_line(names, PANES.index(self.pane), actions)])
+        focus = self.query_one(f"#{self.pane}", LineView)
+        if self.focused is not focus:
+            self.set_focus(focus)
+
+    def _go_to_pane(self, pane: str) -> None:
+        self.pane = pane
+        self._arrange()
+        self.call_after_refresh(self.paint)
+
+    def on_descendant_focus(self) -> None:
+        focused = self.focused
+        if focused is not None and focused.id in PANES and focused.id != self.pane:
+            self._go_to_pane(focused.id)
+
+    def do_next_pane(self) -> None:
+        self._go_to_pane(PANES[(PANES.index(self.pane) + 1) % len(PANES)])
+
+    def do_previous_pane(self) -> None:
+        self._go_to_pane(PANES[(PANES.index(self.pane) - 1) % len(PANES)])
+
+    def do_pane_tree(self) -> None:
+        self._go_to_pane("tree")
+
+    def do_pane_arms(self) -> None:
+        self._go_to_pane("arms")
+
+    def do_pane_gpu(self) -> None:
+        self._go_to_pane("gpu")
+
+    def do_pane_curve(self) -> None:
+        self._go_to_pane("curve")
+
+    def do_pane_log(self) -> None:
+        self._go_to_pane("log")
+
+    async def do_home(self) -> None:
+        await self.kbtui.go_home()
+
+    # ------------------------------------------------------------ the chosen candidate
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The candidate that actions mean: the one under the tree's cursor."""
+        session = self.kbtui.session
+        chosen = self.query_one(TreeView).chosen_id
+        return session.state.candidates.get(chosen) if session is not None and chosen is not None else None
+
+    def choose(self, candidate_id: int) -> None:
+        """Put the tree's cursor on a candidate."""
+        self.query_one(TreeView).go_to(candidate_id)
+
+    def do_open(self) -> None:
+        tree = self.query_one(TreeView)
+        if self.pane == "tree" and tree.chosen_id is None and len(tree.source):
+            tree.do_unfold()
+            return
+        chosen = self.chosen
+        if chosen is None:
+            self.kbtui.tell("no candidate is chosen yet", "warning")
+        else:
+            self.kbtui.open_candidate(chosen.id)
+
+    def do_diff(self) -> None:
+        chosen = self.chosen
+        if chosen is None:
+            self.kbtui.tell("no candidate is chosen yet", "warning")
+        else:
+            self.kbtui.open_candidate(chosen.id, tab="diff")
+
+    # the tree's actions work from every pane
+
+    def do_fold_all(self) -> None:
+        self.query_one(TreeView).do_fold_all()
+
+    def do_go_best(self) -> None:
+        self.query_one(TreeView).do_go_best()
+
+    async def do_force_cell(self) -> None:
+        cell = self.query_one(ArmsView).cell
+        if cell is not None:
+            await self.kbtui.ask(c.Force(by=who(), strategy=cell.strategy, cluster=cell.cluster))

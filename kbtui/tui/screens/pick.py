@@ -1,0 +1,163 @@
+"""Choosing from a list: the help, which runs what it lists, and the palette, which finds things by typing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from textual.app import ComposeResult
+from textual.events import Key
+
+from kbtui.tui.actions import ACTIONS, PLACES, Action, key_name
+from kbtui.tui.line import Line, LineBuilder, Lines, plain, text_line
+from kbtui.tui.screens.modal import Modal
+from kbtui.tui.views.numbers import figure
+from kbtui.tui.views.status import origin
+from kbtui.tui.widgets.line_view import LineView
+from kbtui.tui.widgets.strips import Strip
+
+if TYPE_CHECKING:
+    from kbtui.tui.screens.base import KbtuiScreen
+
+CANDIDATES_MOST = 2000
+"""Candidates in the palette, newest first."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of a list. `value` "" is a heading, which cannot be chosen."""
+
+    line: Line
+    value: str = ""
+
+
+class PickList(LineView):
+    """A list whose cursor skips headings."""
+
+    has_cursor = True
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title, id="pick")
+        self.items: list[Item] = []
+
+    def show_items(self, items: list[Item]) -> None:
+        self.items = items
+        self.show(Lines([item.line for item in items]))
+        self.cursor = self._nearest(self.cursor, 1)
+        self.keep_visible(self.cursor)
+        self.repaint()
+
+    def _go(self, lines: int) -> None:
+        if self.items:
+            aim = max(0, min(self.cursor + lines, len(self.items) - 1))
+            self.choose(self._nearest(aim, 1 if lines > 0 else -1))
+            if self.cursor <= 1:
+                self.jump(0)
+
+    def _nearest(self, index: int, way: int) -> int:
+        """The first item that can be chosen from `index` on, going `way` first."""
+        ahead = range(index, len(self.items) if way > 0 else -1, way)
+        behind = range(index, -1 if way > 0 else len(self.items), -way)
+        return next((i for i in (*ahead, *behind) if 0 <= i < len(self.items) and self.items[i].value), 0)
+
+    @property
+    def chosen(self) -> str:
+        """The value under the cursor, "" when there is none."""
+        return self.items[self.cursor].value if self.cursor < len(self.items) else ""
+
+
+class PickScreen(Modal[str]):
+    """A list that is narrowed by typing; enter takes the line under the cursor."""
+
+    def __init__(self, title: str, items: list[Item], empty: str) -> None:
+        super().__init__(size="large")
+        self._title = title
+        self._items = items
+        self._empty = empty
+        self.typed = ""
+
+    def content(self) -> ComposeResult:
+        yield Strip(id="typed")
+        yield PickList(self._title)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        pick = self.query_one(PickList)
+        self.set_focus(pick)
+        self.call_after_refresh(self._narrow)
+
+    def keys_line(self) -> Line:
+        out = (
+            LineBuilder().add(" type", "key").add(" to narrow  ", "label").add("up down", "key").add(" move  ", "label")
+        )
+        return out.add("enter", "key").add(" take it  ", "label").add("esc", "key").add(" close", "label").line()
+
+    def on_key(self, event: Key) -> None:
+        if event.key == "backspace":
+            self.typed = self.typed[:-1]
+        elif event.is_printable and event.character is not None and event.key != "enter":
+            self.typed += event.character
+        else:
+            return
+        event.stop()
+        event.prevent_default()
+        self._narrow()
+
+    def _narrow(self) -> None:
+        words = self.typed.lower().split()
+        items = [item for item in self._items if not words or (item.value and _fits(item, words))]
+        typed = LineBuilder().add(" > ", "accent").add(self.typed, "strong").add("_", "dim").line()
+        self.query_one("#typed", Strip).set_lines([typed])
+        pick = self.query_one(PickList)
+        pick.cursor = 0 if words else pick.cursor
+        pick.show_items(items or [Item(text_line(f" {self._empty}", "dim"))])
+
+    def do_choose(self) -> None:
+        chosen = self.query_one(PickList).chosen
+        if chosen:
+            self.dismiss(chosen)
+
+
+def _fits(item: Item, words: list[str]) -> bool:
+    text = plain(item.line).lower()
+    return all(word in text for word in words)
+
+
+def _action_item(action: Action) -> Item:
+    keys = ", ".join(key_name(key) for key in action.keys)
+    out = LineBuilder().add(" ").left(keys, 16, "key").left(action.label, 16, "strong").add(action.help, "label")
+    return Item(out.line(), f"action:{action.id}")
+
+
+def help_screen(screen: KbtuiScreen[Any]) -> PickScreen:
+    """Every action, those of the place one comes from first. Actions of other places are listed and cannot be run."""
+    first = [place for place in (*screen.PLACES, *screen.extra_places) if place in PLACES]
+    items: list[Item] = []
+    for place in [*first, *(place for place in PLACES if place not in first)]:
+        items.append(Item(text_line(f" {PLACES[place]}", "title")))
+        for action in ACTIONS:
+            if action.place == place:
+                item = _action_item(action)
+                items.append(item if place in first else Item(item.line))
+    return PickScreen("Help: every key; enter runs the chosen action", items, "no action has all these words")
+
+
+def palette_screen(screen: KbtuiScreen[Any]) -> PickScreen:
+    """Actions that can be run here, then candidates, then themes."""
+    places = (*screen.PLACES, *screen.extra_places)
+    items = [_action_item(a) for a in ACTIONS if a.place in places and a.id not in ("palette",)]
+    session = screen.kbtui.session
+    if session is not None:
+        for candidate in list(reversed(session.state.candidates.values()))[:CANDIDATES_MOST]:
+            text, role = figure(candidate)
+            out = LineBuilder().add(" ").left(f"#{candidate.id}", 16, "key").left(origin(candidate), 44, "text")
+            items.append(
+                Item(
+                    out.right(text, 11, role).gap(2).add(candidate.status, "label").line(), f"candidate:{candidate.id}"
+                )
+            )
+    items += [
+        Item(LineBuilder().add(" ").left("theme", 16, "key").add(name).line(), f"theme:{name}")
+        for name in screen.kbtui.theme_names()
+    ]
+    return PickScreen("Palette", items, "nothing has all these words")

@@ -1,0 +1,1 @@
+"""What each pane says, as lines of spans with roles: pure functions of a run's state, without Textual."""

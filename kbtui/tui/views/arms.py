@@ -1,0 +1,227 @@
+"""The arm matrix: what the bandit believes of each cluster and strategy, what it chose and why, what is held back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbtui.state.records import STRATEGIES, ArmScore, Signature, Strategy
+from kbtui.state.run_state import RunState
+from kbtui.tui import glyphs as g
+from kbtui.tui.line import Line, LineBuilder, crop, text_line
+
+HELD: dict[str, tuple[str, str]] = {
+    "masked": (g.MASKED, "mask"),
+    "banned": (g.BANNED, "ban"),
+    "no move": (g.NONE, "faint"),
+    "empty": (g.NONE, "faint"),
+    "resting": (g.PAUSED, "warn"),
+}
+"""Why an arm is held back -> glyph and role."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm as the matrix shows it. `held` as in ArmScore, with bans made since the last choice."""
+
+    cluster: int
+    strategy: Strategy
+    pulls: float = 0.0
+    mean: float | None = None
+    bonus: float | None = None
+    score: float | None = None
+    held: str = ""
+    reason: str = ""
+    headroom_percent: float | None = None
+    chosen: bool = False
+    runner_up: bool = False
+
+
+def clusters_of(state: RunState) -> list[int]:
+    """The clusters that have arms or candidates, in order; cluster 0 before anything is clustered."""
+    known = (
+        {cluster for cluster, _ in state.arms} | {score.cluster for score in state.scores} | set(state.labels.values())
+    )
+    return sorted(known) or [0]
+
+
+def cells_of(state: RunState) -> dict[tuple[int, str], Cell]:
+    """Every arm, from the scores of the last choice and the statistics since."""
+    scores = {(score.cluster, score.strategy): score for score in state.scores}
+    selected = state.selected
+    chosen = (selected.cluster, str(selected.strategy)) if selected is not None else None
+    runner_up = selected.runner_up if selected is not None else None
+    cells = {}
+    for cluster in clusters_of(state):
+        for strategy in STRATEGIES:
+            key = (cluster, str(strategy))
+            cells[key] = _cell(
+                state, cluster, strategy, scores.get((cluster, strategy)), chosen == key, runner_up == key
+            )
+    return cells
+
+
+def _cell(
+    state: RunState, cluster: int, strategy: Strategy, score: ArmScore | None, chosen: bool, runner_up: bool
+) -> Cell:
+    arm = state.arms.get((cluster, strategy))
+    held, reason = (score.held, score.reason) if score is not None else ("", "")
+    masked = state.held.get(cluster, {}).get(strategy, "")
+    if score is None and masked:
+        held, reason = "masked", masked
+    if state.banned(cluster, strategy):
+        held, reason = "banned", "banned by a person"
+    elif held == "banned":
+        held, reason = "", ""
+    pulls = arm.pulls if arm is not None else score.pulls if score is not None else 0.0
+    mean = arm.mean if arm is not None else score.mean if score is not None else None
+    return Cell(
+        cluster=cluster,
+        strategy=strategy,
+        pulls=pulls,
+        mean=mean,
+        bonus=score.bonus if score is not None else None,
+        score=score.score if score is not None else None,
+        held=held,
+        reason=reason,
+        headroom_percent=score.headroom_percent if score is not None else None,
+        chosen=chosen,
+        runner_up=runner_up,
+    )
+
+
+def column_width(width: int) -> int:
+    """Cells of one strategy's column, for a pane of that width."""
+    return max(7, min(16, (width - 5 - 9) // len(STRATEGIES)))
+
+
+def head_line(width: int, at: int | None) -> Line:
+    """The strategies' names, as long as the columns allow; the cursor's column stands out."""
+    column = column_width(width)
+    out = LineBuilder().left("", 5)
+    for index, strategy in enumerate(STRATEGIES):
+        name = strategy.replace("access_layout", "layout" if column < 14 else strategy)
+        if len(name) > column - 2:
+            name = name[: 3 if column < 9 else column - 2]
+        out.right(name, column - 1, "strong" if index == at else "label").gap()
+    return out.line()
+
+
+def cluster_line(state: RunState, cells: dict[tuple[int, str], Cell], cluster: int, width: int, at: int | None) -> Line:
+    """`c1   1 .40   1 .08 »2 .38« ...   DRAM 83 %`. `at`: the column under the cursor, if it is in this row."""
+    column = column_width(width)
+    out = LineBuilder().left(f" c{cluster}", 5, "strong")
+    for index, strategy in enumerate(STRATEGIES):
+        out.extend(_cell_spans(cells[cluster, strategy], column, under_cursor=index == at))
+    resource = tightest(state.signatures.get(cluster))
+    return crop(out.gap().add(resource, "label").line(), width)
+
+
+def _cell_spans(cell: Cell, column: int, *, under_cursor: bool) -> Line:
+    """Exactly `column` cells."""
+    marked = f"{g.NEXT_LEFT}" if cell.chosen else " "
+    end = f"{g.NEXT_RIGHT}" if cell.chosen else "'" if cell.runner_up else " "
+    if cell.held:
+        glyph, role = HELD.get(cell.held, (g.UNKNOWN, "warn"))
+        body = glyph if cell.held in ("no move", "empty") else f"{glyph} {short(cell.mean)}"
+    else:
+        role = "accent" if cell.chosen else "text"
+        body = f"{cell.pulls:.3g} {short(cell.mean)}" if cell.mean is not None else g.NONE
+        if cell.bonus is not None and column >= 14:
+            body += f"+{short(cell.bonus)}"
+    text = LineBuilder().right(body, column - 2, "select" if under_cursor else role)
+    return LineBuilder().add(marked, "accent").extend(text.line()).add(end, "accent").line()
+
+
+def short(value: float | None) -> str:
+    """`.38` for 0.38, `1.20` for 1.2."""
+    if value is None:
+        return ""
+    text = f"{value:.2f}"
+    return text[1:] if text.startswith("0.") else text
+
+
+def tightest(signature: Signature | None) -> str:
+    """The resource nearest its peak: `DRAM 83 %`; `?` when none is known."""
+    if signature is None:
+        return "?"
+    readings = {"SM": signature.sm.percent, "DRAM": signature.dram.percent, "L2": signature.l2.percent}
+    known = {name: percent for name, percent in readings.items() if percent is not None}
+    if not known:
+        return "?"
+    name = max(known, key=lambda key: known[key])
+    return f"{name} {known[name]:.0f} %"
+
+
+def describe(cell: Cell) -> Line:
+    """What there is to say about the arm under the cursor."""
+    out = LineBuilder().add(f" c{cell.cluster} {cell.strategy}", "strong")
+    if cell.mean is not None:
+        out.add(f"  {cell.pulls:.3g} pulls  mean {cell.mean:.2f}", "label")
+    if cell.bonus is not None and cell.score is not None:
+        out.add(f"  bonus {cell.bonus:.2f}  score {cell.score:.2f}", "label")
+    if cell.held:
+        _, role = HELD.get(cell.held, (g.UNKNOWN, "warn"))
+        out.add(f"  {cell.held}", role).add(f": {cell.reason}" if cell.reason else "", "label")
+    elif cell.headroom_percent is not None:
+        out.add(f"  headroom {cell.headroom_percent:.0f} %", "label")
+    return out.line()
+
+
+def choice_text(state: RunState) -> str:
+    """What goes next because a person said so, else what was chosen last: `now c1 fusion .61, then c0 tiling .55`."""
+    if state.forces:
+        force = next(iter(state.forces.values()))
+        where = f"c{force.cluster} " if force.cluster is not None else ""
+        return f"next {where}{force.strategy}, forced by {force.by}"
+    selected = state.selected
+    if selected is None:
+        return ""
+    scores = {(score.cluster, str(score.strategy)): score.score for score in state.scores}
+    how = " forced" if selected.forced is not None else ""
+    score = scores.get((selected.cluster, str(selected.strategy)))
+    open_now = any(pull.number == selected.pull for pull in state.open_pulls)
+    text = f"{'now' if open_now else 'last'} c{selected.cluster} {selected.strategy}{how}"
+    if score is not None and not how:
+        text += f" {short(score)}"
+    if selected.runner_up is not None:
+        cluster, strategy = selected.runner_up
+        text += f", then c{cluster} {strategy} {short(scores.get((cluster, strategy)))}".rstrip()
+    return text
+
+
+def legend(width: int) -> Line:
+    """The signs of the matrix."""
+    out = LineBuilder().add(" pulls mean", "dim")
+    if column_width(width) >= 14:
+        out.add("+bonus", "dim")
+    out.add(f"  {g.NEXT_LEFT}chosen{g.NEXT_RIGHT} runner-up'", "dim")
+    out.add(f"  {g.MASKED}", "mask").add(" masked", "dim").add(f"  {g.BANNED}", "ban").add(" banned", "dim")
+    return crop(out.add(f"  {g.NONE} no move", "dim").line(), width)
+
+
+class ArmsSource:
+    """The matrix as a pane shows it: names, one line per cluster, the arm under the cursor, the legend."""
+
+    def __init__(self, state: RunState, at: tuple[int, int] | None) -> None:
+        """`at` is (row, column) of the cursor."""
+        self._state = state
+        self._at = at
+        self._clusters = clusters_of(state)
+        self._cells = cells_of(state)
+
+    def __len__(self) -> int:
+        return len(self._clusters) + 3
+
+    def line(self, index: int, width: int) -> Line:
+        at_row, at_column = self._at or (None, None)
+        if index == 0:
+            return head_line(width, at_column)
+        if index <= len(self._clusters):
+            row = index - 1
+            here = at_column if row == at_row else None
+            return cluster_line(self._state, self._cells, self._clusters[row], width, here)
+        if index == len(self._clusters) + 1:
+            if not self._state.arms and not self._state.scores:
+                return text_line(" no arm has been scored yet", "dim")
+            return crop(describe(self._cells[self._clusters[at_row or 0], STRATEGIES[at_column or 0]]), width)
+        return legend(width)

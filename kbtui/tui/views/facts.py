@@ -1,0 +1,170 @@
+"""What the compiler made of a candidate, its hardware signature, and how it was judged."""
+
+from __future__ import annotations
+
+from kbtui.state.records import KernelFacts, Reading
+from kbtui.state.run_state import Candidate, RunState
+from kbtui.text import clean
+from kbtui.tui import glyphs as g
+from kbtui.tui.line import EMPTY, Line, LineBuilder, text_line
+from kbtui.tui.views import numbers as n
+from kbtui.tui.views.status import candidate_mark, is_suspicious
+
+
+def fact_lines(state: RunState, candidate: Candidate) -> list[Line]:
+    """Compiled kernels with the parent's numbers beside them where they differ; then the signature and the moves left."""
+    lines: list[Line] = []
+    compiled = candidate.compilation
+    parent = state.candidates.get(candidate.parent_id) if candidate.parent_id is not None else None
+    before = parent.compilation.kernels if parent is not None and parent.compilation is not None else ()
+    if compiled is None:
+        lines.append(text_line(" not compiled yet", "dim"))
+    elif not compiled.ok:
+        lines.append(text_line(f" did not compile: {compiled.reason}", "bad"))
+    else:
+        for index, kernel in enumerate(compiled.kernels):
+            lines += _kernel(kernel, before[index] if index < len(before) else None)
+    lines += [EMPTY, text_line(" hardware signature, in % of peak", "label")]
+    signature = candidate.signature
+    if signature is None:
+        lines.append(text_line("   not read", "dim"))
+    else:
+        for name, reading in (("SM", signature.sm), ("DRAM", signature.dram), ("L2", signature.l2)):
+            lines.append(_reading(name, reading))
+    if candidate.cluster is not None:
+        lines += [EMPTY, LineBuilder().add(" cluster ", "label").add(f"c{candidate.cluster}", "strong").line()]
+    if candidate.moves:
+        moves = "  ".join(f"{name} {count}" for name, count in candidate.moves.items())
+        lines += [EMPTY, LineBuilder().add(" moves left  ", "label").add(moves).line()]
+    return lines
+
+
+def _kernel(kernel: KernelFacts, before: KernelFacts | None) -> list[Line]:
+    times = f" ×{kernel.launches}" if kernel.launches > 1 else ""
+    lines = [LineBuilder().add(f" {kernel.name}", "strong").add(f"  {kernel.target}{times}", "label").line()]
+    rows: list[tuple[str, str, str]] = []
+    for word, attribute, unit in (
+        ("registers per thread", "registers", ""),
+        ("spilled", "spill_bytes", " B"),
+        ("shared memory", "shared_bytes", " B"),
+        ("warps", "num_warps", ""),
+        ("stages", "num_stages", ""),
+        ("threads per program", "threads", ""),
+        ("occupancy, theoretical", "occupancy_percent", " %"),
+    ):
+        value = getattr(kernel, attribute)
+        old = getattr(before, attribute) if before is not None else value
+        rows.append((word, f"{value:g}{unit}", f"was {old:g}{unit}" if old != value else ""))
+    for name, constant in kernel.constants.items():
+        old_constant = before.constants.get(name) if before is not None else constant
+        rows.append((name, str(constant), f"was {old_constant}" if old_constant not in (None, constant) else ""))
+    rows.append(("grid", " × ".join(map(str, kernel.grid)), ""))
+    for word, value, change in rows:
+        alarm = word == "spilled" and kernel.spill_bytes > 0
+        line = LineBuilder().add("   ").left(word, 26, "label").right(value, 14, "warn" if alarm else "text")
+        lines.append(line.gap(3).add(change, "info").line())
+    return lines
+
+
+def _reading(name: str, reading: Reading) -> Line:
+    out = LineBuilder().add("   ").left(name, 6, "label")
+    if reading.percent is None:
+        return out.right("?", 6, "dim").add(f"  {reading.reason or 'unknown'}", "dim").line()
+    filled = round(max(0.0, min(100.0, reading.percent)) / 100 * 24)
+    out.right(f"{reading.percent:.0f} %", 6, "strong").gap(2)
+    return (
+        out.add("█" * filled, "curve").add(g.NONE * (24 - filled), "faint").add(f"  {reading.source}", "label").line()
+    )
+
+
+def verdict_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
+    """The judgement from top to bottom: pruned, compiled, verified, timed; evidence under each."""
+    glyph, role = candidate_mark(state, candidate)
+    lines: list[Line] = [LineBuilder().add(f" {glyph} {candidate.status}", role).line(), EMPTY]
+    lines += _origin(candidate)
+    if candidate.pruned is not None:
+        pruned = candidate.pruned
+        lines.append(_fact("pruned", f"at {pruned.stage}: {pruned.reason}", "warn"))
+        if pruned.value is not None and pruned.limit is not None:
+            lines.append(_fact("", f"{pruned.value:g}, the limit is {pruned.limit:g}", "label"))
+    if candidate.compilation is not None:
+        lines += _compilation(candidate, width)
+    if candidate.verification is not None:
+        lines += _verification(candidate, width)
+    if candidate.timing is not None:
+        timing = candidate.timing
+        text, _ = n.figure(candidate)
+        lines.append(_fact("timed", f"{timing.verdict}  {text} {n.interval_text(timing)}".rstrip(), "strong"))
+        if is_suspicious(candidate):
+            lines += [_fact("suspicious", reason, "warn") for reason in timing.suspicious]
+    if candidate.reward is not None:
+        lines.append(_fact("reward", f"{candidate.reward:.4f}"))
+    if candidate.path:
+        lines.append(_fact("exported to", candidate.path))
+    if candidate.note or candidate.tags:
+        lines.append(_fact("marked", " ".join([*candidate.tags, candidate.note]), "info"))
+    return lines
+
+
+def _fact(word: str, text: str, role: str = "text") -> Line:
+    return LineBuilder().add(" ").left(word, 14, "label").add(text, role).line()
+
+
+def _origin(candidate: Candidate) -> list[Line]:
+    lines = []
+    if candidate.strategy is not None:
+        lines.append(_fact("made by", f"{candidate.strategy} {g.NONE} {candidate.move} ({candidate.generator})"))
+    elif candidate.move:
+        lines.append(_fact("made by", f"{candidate.generator} {g.NONE} {candidate.move}"))
+    if candidate.by:
+        lines.append(_fact("asked by", candidate.by))
+    if candidate.parent_id is not None:
+        lines.append(_fact("parent", f"#{candidate.parent_id}"))
+    lines.append(_fact("pull", str(candidate.pull)))
+    if candidate.detail:
+        lines.append(_fact("detail", candidate.detail))
+    if candidate.cost_usd or candidate.tokens:
+        lines.append(_fact("cost", f"{n.money_text(candidate.cost_usd)}, {n.plural(candidate.tokens, 'token')}"))
+    return lines
+
+
+def _compilation(candidate: Candidate, width: int) -> list[Line]:
+    compiled = candidate.compilation
+    assert compiled is not None
+    if compiled.ok:
+        return [_fact("compiled", f"{n.plural(len(compiled.kernels), 'kernel')} in {compiled.seconds:.2f} s", "good")]
+    blame = "" if compiled.owner == "candidate" else f" (the {compiled.owner}'s doing)"
+    lines = [_fact("compiled", f"{compiled.outcome} at {compiled.stage}: {compiled.reason}{blame}", "bad")]
+    return lines + _detail(compiled.detail, width)
+
+
+def _verification(candidate: Candidate, width: int) -> list[Line]:
+    seen = candidate.verification
+    assert seen is not None
+    role = {"correct": "good", "unknown": "warn", "cheat": "ban"}.get(seen.verdict, "bad")
+    cases = n.plural(seen.cases_checked, "case")
+    blame = "" if seen.owner == "candidate" else f" (the {seen.owner}'s doing)"
+    reason = f" at {seen.stage}: {seen.reason}{blame}" if seen.verdict != "correct" else f" on {cases}"
+    lines = [_fact("verified", f"{seen.verdict}{reason}", role)]
+    if seen.error is not None:
+        limit = f", {seen.allowed:.2e} is allowed" if seen.allowed is not None else ""
+        lines.append(_fact("worst error", f"{seen.error:.2e}{limit}"))
+    if seen.worst_case:
+        lines.append(_fact("in case", seen.worst_case))
+    if seen.first_wrong_index is not None:
+        lines.append(_fact("first wrong at", f"[{', '.join(map(str, seen.first_wrong_index))}]", "bad"))
+    lines += [_fact("not checked", text, "warn") for text in seen.not_checked]
+    return lines + _detail(seen.detail, width)
+
+
+def _detail(detail: str, width: int) -> list[Line]:
+    """A long message, wrapped; it is the offending text, so none of it is left out up to 200 lines."""
+    lines: list[Line] = []
+    room = max(width - 6, 20)
+    for raw in clean(detail).split("\n"):
+        text = raw.rstrip()
+        parts = [text[start : start + room] for start in range(0, max(len(text), 1), room)]
+        lines += [LineBuilder().add("   │ ", "faint").add(part, "label").line() for part in parts]
+    if not detail.strip():
+        return []
+    return lines[:200] if len(lines) <= 200 else [*lines[:200], text_line("   … and more: see the journal", "dim")]

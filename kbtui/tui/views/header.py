@@ -1,0 +1,124 @@
+"""The first lines of the cockpit: is it alive, how good is the best and can it be trusted, what does it cost."""
+
+from __future__ import annotations
+
+from kbtui.state.run_state import RunState
+from kbtui.tui import glyphs as g
+from kbtui.tui.line import Line, LineBuilder, both_ends, crop, text_line
+from kbtui.tui.session import Session
+from kbtui.tui.views import numbers as n
+from kbtui.tui.views.status import RUN
+
+
+def header(session: Session, width: int) -> list[Line]:
+    """Two lines: the run, and its best."""
+    return [run_line(session, width), best_line(session, width)]
+
+
+def run_line(session: Session, width: int) -> Line:
+    """`softmax · H200 · rewrite      ● live  pull 14/20  $0.38 of $1.00  07:12`."""
+    state = session.state
+    glyph, role = RUN[session.status]
+    right = LineBuilder()
+    if session.read_only:
+        right.add("read-only", "warn").gap(2)
+    right.add(f"{glyph} {session.status}", role)
+    if state.started is not None:
+        right.gap(2).add("pull ", "label").add(f"{state.pulls_ended}/{state.iterations}", "strong")
+        right.gap(2).add(n.money_text(state.cost_usd), "strong")
+        if state.budget_usd is not None:
+            right.add(f" of {n.money_text(state.budget_usd)}" if width >= 100 else f"/{state.budget_usd:.2f}", "label")
+        right.gap(2).add(n.duration_text(session.elapsed()), "strong")
+        left = time_left(state)
+        if left is not None and session.status == "live" and width >= 110:
+            right.add(f", about {n.duration_text(left)} left", "label")
+    return both_ends(_who(session, width), right.add(" ").line(), width)
+
+
+def _who(session: Session, width: int) -> Line:
+    started = session.state.started
+    if started is None:
+        return LineBuilder().add(" kbtui  ", "accent").add(session.run_id, "strong").line()
+    left = LineBuilder().add(" ").add(started.problem.name, "accent")
+    device = started.device
+    where = device.name if device.kind == "cuda" else f"cpu for {device.target}"
+    left.add(f" {g.NONE} {where}", "text")
+    if started.timing == "modelled":
+        left.add(f" {g.NONE} ", "text").add("modelled", "est")
+    if width >= 100:
+        left.add(f" {g.NONE} {started.generator}" + (f" {started.model}" if started.model else ""), "label")
+        left.add(f" {g.NONE} {started.policy}", "label")
+    return left.line()
+
+
+def best_line(session: Session, width: int) -> Line:
+    """`best #17 1.42x [1.39, 1.45] faster   54.1 → 38.1 µs   71 % of speed of light`."""
+    state = session.state
+    best = state.best
+    if session.error:
+        return crop(LineBuilder().add(f" {g.BAD} ", "bad").add(session.error, "bad").line(), width)
+    if session.status in ("crashed", "missing", "stale") and not session.read_only:
+        return crop(LineBuilder().add(f" {g.ALARM} ", "warn").add(session.why_no_commands, "warn").line(), width)
+    if best is None or best.timing is None:
+        return text_line(" no candidate has been timed yet", "dim")
+    out = LineBuilder().add(f" {g.BEST} best ", "accent").add(f"#{best.id} ", "accent")
+    text, role = n.figure(best)
+    out.add(text or "1.00x" if best.ratio is not None or best.id else "baseline", "accent" if role == "text" else role)
+    timing = best.timing
+    if interval := n.interval_text(timing):
+        out.gap().add(interval, "text")
+    out.gap().add(timing.verdict, "good" if timing.verdict in ("faster", "not worse") else "text")
+    if times := _times(state):
+        out.gap(3).add(times)
+    light = n.speed_of_light(timing)
+    if light is not None:
+        out.gap(3).add(f"{light:.0f} %", "strong").add(" of speed of light" if width >= 100 else " SOL", "label")
+    if timing.noise is not None and width >= 110:
+        out.gap(3).add("noise floor ", "label").add(f"±{timing.noise * 100:.1f} %")
+    if timing.kind == "modelled":
+        out.gap(3).add("an estimate, not a measurement", "est")
+    if state.stopped_by:
+        out.gap(3).add(f"stopped by {state.stopped_by}", "info")
+    elif state.status == "paused" and state.pause_reason:
+        out.gap(3).add(state.pause_reason, "warn")
+    return crop(out.line(), width)
+
+
+def _times(state: RunState) -> str:
+    """Baseline's time and the best's, both of one kind."""
+    base, best = state.baseline, state.best
+    if base is None or best is None or base.id == best.id:
+        return n.time_of(best) if best is not None else ""
+    before, after = n.time_of(base), n.time_of(best)
+    return f"{before} → {after}" if before and after else ""
+
+
+def time_left(state: RunState) -> float | None:
+    """Seconds that the pulls still to come take at the pace so far; None before the second pull."""
+    if state.pulls_ended < 2 or state.iterations <= state.pulls_ended:
+        return None
+    return state.elapsed / state.pulls_ended * (state.iterations - state.pulls_ended)
+
+
+def summary_line(session: Session, width: int) -> Line:
+    """For one-pane screens, the other panes in a line: `next c1 fusion .61 · busy 64 % · #31 writing`."""
+    from kbtui.tui.views.arms import choice_text
+    from kbtui.tui.views.gpu import summary
+
+    state = session.state
+    out = LineBuilder().add(" ")
+    parts = [choice_text(state), summary(session), work_text(state)]
+    for index, part in enumerate(part for part in parts if part):
+        if index:
+            out.add(f" {g.NONE} ", "dim")
+        out.add(part, "label")
+    return crop(out.line(), width)
+
+
+def work_text(state: RunState) -> str:
+    """What is being done: `⟳ #31 verifying: case 3 of 9`."""
+    progress = state.progress
+    if progress is None or progress.stage == "idle" or state.status == "stopped":
+        return ""
+    number = f"#{progress.candidate_id} " if progress.candidate_id is not None else ""
+    return f"{g.WORK} {number}{progress.stage}" + (f": {progress.text}" if progress.text else "")

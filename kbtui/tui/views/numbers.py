@@ -1,0 +1,111 @@
+"""How numbers are written in the cockpit. A modelled number never looks like a measured one."""
+
+from __future__ import annotations
+
+from kbtui.state.records import Timing
+from kbtui.state.run_state import Candidate
+
+
+def ratio_text(ratio: float) -> str:
+    """A measured speedup: `1.42x`."""
+    return f"{ratio:.2f}x"
+
+
+def estimate_text(estimate: float) -> str:
+    """A modelled ratio: `~1.31 est`."""
+    return f"~{estimate:.2f} est"
+
+
+def figure(candidate: Candidate) -> tuple[str, str]:
+    """(text, role) of a candidate's ratio to the baseline; ("", ...) when it has none."""
+    if candidate.ratio is not None:
+        return ratio_text(candidate.ratio), "text"
+    if candidate.estimate is not None:
+        return estimate_text(candidate.estimate), "est"
+    return "", "dim"
+
+
+def interval_text(timing: Timing) -> str:
+    """`[1.39, 1.45]`, "" where there is no interval."""
+    return f"[{timing.low:.2f}, {timing.high:.2f}]" if timing.low is not None and timing.high is not None else ""
+
+
+def time_text(ms: float) -> str:
+    """A duration given in milliseconds, with three digits and its unit."""
+    if ms < 1.0:
+        return f"{ms * 1e3:.1f} µs" if ms < 0.1 else f"{ms * 1e3:.0f} µs"
+    if ms < 1000.0:
+        return f"{ms:.3g} ms" if ms < 100 else f"{ms:.0f} ms"
+    return f"{ms / 1e3:.1f} s"
+
+
+def total_ms(timing: Timing) -> float | None:
+    """Sum of the measured times over the cases; None when a case has none."""
+    times = [case.ms for case in timing.cases]
+    return sum(t for t in times if t is not None) if times and None not in times else None
+
+
+def total_estimate_ms(timing: Timing) -> float | None:
+    """Sum of the modelled times over the cases; None when a case has none."""
+    times = [case.estimate_ms for case in timing.cases]
+    return sum(t for t in times if t is not None) if times and None not in times else None
+
+
+def time_of(candidate: Candidate) -> str:
+    """A candidate's time over all cases: measured, or modelled with `~`; "" when it has none."""
+    if candidate.timing is None:
+        return ""
+    measured = total_ms(candidate.timing)
+    if measured is not None:
+        return time_text(measured)
+    modelled = total_estimate_ms(candidate.timing)
+    return f"~{time_text(modelled)}" if modelled is not None else ""
+
+
+def speed_of_light(timing: Timing) -> float | None:
+    """Least time over measured time, in percent, over all cases; None when either is unknown."""
+    measured = total_ms(timing)
+    if not measured or any(case.floor_ms <= 0 for case in timing.cases):
+        return None
+    return 100.0 * sum(case.floor_ms for case in timing.cases) / measured
+
+
+def duration_text(seconds: float) -> str:
+    """`07:12`, `1:02:03`, `2 d 03:00`."""
+    whole = int(seconds)
+    hours, rest = divmod(whole, 3600)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24:02d}:{rest // 60:02d}"
+    if hours:
+        return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+    return f"{rest // 60:02d}:{rest % 60:02d}"
+
+
+def age_text(seconds: float) -> str:
+    """`now`, `5 min ago`, `3 h ago`, `2 d ago`: as coarse as a person cares."""
+    if seconds < 60:
+        return "now"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min ago"
+    if seconds < 48 * 3600:
+        return f"{int(seconds // 3600)} h ago"
+    return f"{int(seconds // 86400)} d ago"
+
+
+def bytes_text(count: float) -> str:
+    """`2.1 GB`, in powers of 1024 as memory is sold."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1024 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def money_text(dollars: float) -> str:
+    """`$0.38`; `$0.0042` for small sums, so that a cheap run is not shown as free."""
+    return f"${dollars:.4f}" if 0 < dollars < 0.01 else f"${dollars:.2f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 pull`, `2 pulls`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,81 @@
+"""The list of runs on the home screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbtui.tui.line import Line, LineBuilder, crop
+from kbtui.tui.views import numbers as n
+from kbtui.tui.views.status import RUN
+
+if TYPE_CHECKING:
+    from kbtui.history.runs import RunEntry
+
+
+class RunsSource:
+    """The runs as lines. `now` is the time of day the ages are counted to."""
+
+    def __init__(self, runs: list[RunEntry], now: float) -> None:
+        self.runs = runs
+        self._now = now
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def line(self, index: int, width: int) -> Line:
+        return run_line(self.runs[index], width, self._now)
+
+
+def head_line(width: int) -> Line:
+    """The names of the columns."""
+    out = LineBuilder().add("   ").left("state", 9, "label").left("problem", _problem(width), "label")
+    out.right("best", 12, "label").gap(2).left("verdict", 11, "label").right("pulls", 8, "label").right(
+        "cost", 9, "label"
+    )
+    if width >= 96:
+        out.gap(2).left("device", 22, "label")
+    if width >= 120:
+        out.left("generator", 20, "label")
+    return crop(out.right("last", 12, "label").line(), width)
+
+
+def run_line(run: RunEntry, width: int, now: float) -> Line:
+    """`● live  softmax  1.42x  faster  14/20  $0.38  NVIDIA H200  rewrite  now`."""
+    glyph, role = RUN.get(run.status, RUN["missing"])
+    out = LineBuilder().add(f" {glyph} ", role).left(run.status, 9, role)
+    if run.error:
+        return crop(out.add(f"{run.run_id}  ", "strong").add(run.error, "bad").line(), width)
+    out.left(run.problem or run.run_id, _problem(width), "strong")
+    if run.best_ratio is not None:
+        out.right(n.ratio_text(run.best_ratio), 12, "accent")
+    elif run.best_estimate is not None:
+        out.right(n.estimate_text(run.best_estimate), 12, "est")
+    else:
+        out.right("", 12)
+    out.gap(2).left(run.best_verdict, 11, "text").right(f"{run.pulls}/{run.iterations}", 8).right(
+        n.money_text(run.cost_usd), 9
+    )
+    if width >= 96:
+        out.gap(2).left(
+            "modelled" if run.timing == "modelled" else run.device, 22, "est" if run.timing == "modelled" else "text"
+        )
+    if width >= 120:
+        out.left(f"{run.generator} {run.model}".strip(), 20, "label")
+    return crop(out.right(n.age_text(max(0.0, now - run.last_t)), 12, "dim").line(), width)
+
+
+def describe(run: RunEntry, width: int) -> list[Line]:
+    """The chosen run in two lines."""
+    first = LineBuilder().add(f" {run.run_id}", "strong").add(f"  {run.device}", "label")
+    second = LineBuilder().add(f" {n.plural(run.candidates, 'candidate')}, {run.correct} correct", "label")
+    second.add(f"  policy {run.policy}" if run.policy else "", "label")
+    second.add(f"  stopped by {run.stopped_by}" if run.stopped_by else "", "label")
+    if run.pid is not None:
+        second.add(f"  process {run.pid}", "label")
+    if run.status in ("crashed", "stopped"):
+        second.add("  C", "key").add(" goes on with it", "label")
+    return [crop(first.line(), width), crop(second.line(), width)]
+
+
+def _problem(width: int) -> int:
+    return 18 if width < 96 else 24

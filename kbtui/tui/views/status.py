@@ -1,0 +1,92 @@
+"""The words, glyphs and roles of states: of a run and of a candidate. A glyph and a word beside every colour."""
+
+from __future__ import annotations
+
+from kbtui.state.run_state import Candidate, RunState
+from kbtui.tui import glyphs as g
+
+RUN: dict[str, tuple[str, str]] = {
+    "live": (g.LIVE, "good"),
+    "starting": (g.LIVE, "info"),
+    "loading": (g.NONE, "dim"),
+    "paused": (g.PAUSED, "warn"),
+    "stopped": (g.STOPPED, "info"),
+    "stale": (g.ALARM, "warn"),
+    "crashed": (g.BAD, "bad"),
+    "missing": (g.UNKNOWN, "bad"),
+}
+"""State of a run -> glyph and role."""
+
+_CANDIDATE: dict[str, tuple[str, str]] = {
+    "faster": (g.GOOD, "good"),
+    "not worse": (g.GOOD, "good"),
+    "same": (g.SAME, "dim"),
+    "ambiguous": (g.SAME, "warn"),
+    "slower": (g.SLOWER, "dim"),
+    "worse": (g.SLOWER, "dim"),
+    "wrong": (g.BAD, "bad"),
+    "crash": (g.BAD, "bad"),
+    "hang": (g.BAD, "bad"),
+    "invalid": (g.BAD, "bad"),
+    "cheat": (g.ALARM, "ban"),
+    "unknown": (g.UNKNOWN, "warn"),
+    "pruned": (g.PRUNED, "dim"),
+}
+
+
+def candidate_mark(state: RunState, candidate: Candidate) -> tuple[str, str]:
+    """Glyph and role of a candidate."""
+    if candidate.id == state.best_id:
+        return g.BEST, "accent"
+    if candidate.parent_id is None and candidate.strategy is None and candidate.pull == 0:
+        return g.ORIGIN, "text"
+    if is_suspicious(candidate):
+        return g.ALARM, "warn"
+    return _CANDIDATE.get(candidate.status, (g.WORK, "info"))
+
+
+def is_suspicious(candidate: Candidate) -> bool:
+    """Timed, but with something about the times that a person should look at."""
+    return candidate.timing is not None and bool(candidate.timing.suspicious)
+
+
+def in_work(state: RunState, candidate: Candidate) -> bool:
+    """Whether the candidate's pull has not ended."""
+    pull = state.pulls.get(candidate.pull)
+    return pull is not None and not pull.ended and candidate.status in ("generated", "compiled", "verified")
+
+
+def status_word(state: RunState, candidate: Candidate) -> str:
+    """One or two words: the verdict, or what is being done."""
+    if candidate.timing is None and candidate.status in ("generated", "compiled", "verified"):
+        progress = state.progress
+        if progress is not None and progress.candidate_id == candidate.id and in_work(state, candidate):
+            return progress.stage
+        return candidate.status
+    if is_suspicious(candidate):
+        return f"{candidate.status}, suspicious"
+    return candidate.status
+
+
+def evidence(candidate: Candidate) -> str:
+    """The shortest reason for a verdict that is not about speed; "" when there is none."""
+    if candidate.pruned is not None:
+        return candidate.pruned.reason
+    if candidate.compilation is not None and not candidate.compilation.ok:
+        return candidate.compilation.reason
+    seen = candidate.verification
+    if seen is not None and seen.verdict != "correct":
+        if seen.verdict == "wrong" and seen.error is not None:
+            return f"error {seen.error:.1e}"
+        return seen.reason
+    return ""
+
+
+def origin(candidate: Candidate) -> str:
+    """Where it comes from: `tiling · BLOCK 2048`, `baseline`, `inject · mine.py`."""
+    if candidate.strategy is None:
+        if candidate.generator == "inject":
+            return f"inject {g.NONE} {candidate.move}"
+        return candidate.move or "baseline"
+    made_by = f" {g.NONE} {candidate.generator}" if candidate.generator not in ("rewrite", "replay") else ""
+    return f"{candidate.strategy} {g.NONE} {candidate.move}{made_by}"

@@ -1,0 +1,186 @@
+"""The candidates by lineage. Rows are flattened once per change; a row's line is made when it is visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kbtui.state.run_state import Candidate, RunState
+from kbtui.tui import glyphs as g
+from kbtui.tui.line import Line, LineBuilder
+from kbtui.tui.views import numbers as n
+from kbtui.tui.views.status import candidate_mark, evidence, in_work, origin, status_word
+
+RECENT = 12
+"""Candidates born last that are never folded away."""
+FEW = 3
+"""Fewer dropped siblings than this are not worth a fold."""
+DEEP = 10
+"""Levels of lineage drawn; older ones become an ellipsis."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row. `candidate_id` None: `hidden` old and dropped children of `parent_id` in one line.
+
+    `rails` are the lineage's glyphs, two cells each. `below` counts the candidates folded under this one.
+    """
+
+    candidate_id: int | None
+    parent_id: int | None
+    rails: str
+    below: int = 0
+    hidden: int = 0
+
+
+class Folds:
+    """What is folded: branches that a person folded, and, unless `everything` is shown, old dropped candidates."""
+
+    def __init__(self) -> None:
+        self.folded: set[int] = set()
+        self.opened: set[int] = set()
+        """Parents whose dropped children a person asked to see."""
+        self.everything = False
+
+
+def rows_of(state: RunState, folds: Folds) -> list[Row]:
+    """All rows in drawing order: children after their parent, by id."""
+    rows: list[Row] = []
+    newest = max(state.candidates, default=0)
+    roots = [c.id for c in state.candidates.values() if c.parent_id not in state.candidates]
+    # an explicit stack: lineages grow longer than Python's recursion limit
+    stack: list[Iterator[Row]] = [iter(_siblings(state, folds, None, roots, "", newest))]
+    while stack:
+        row = next(stack[-1], None)
+        if row is None:
+            stack.pop()
+            continue
+        rows.append(row)
+        if row.candidate_id is None or row.below:
+            continue
+        children = state.candidates[row.candidate_id].children
+        if children:
+            stack.append(iter(_siblings(state, folds, row.candidate_id, children, row.rails, newest)))
+    return rows
+
+
+def _siblings(state: RunState, folds: Folds, parent: int | None, ids: list[int], rails: str, newest: int) -> list[Row]:
+    shown, hidden = ids, 0
+    if not folds.everything and parent not in folds.opened:
+        kept = [i for i in ids if not _is_old_and_dropped(state, state.candidates[i], newest)]
+        if len(ids) - len(kept) >= FEW:
+            shown, hidden = kept, len(ids) - len(kept)
+    # a child's rails are its parent's with the parent's own branch turned into a rail
+    inner = rails.replace("├ ", "│ ").replace("└ ", "  ")
+    last = len(shown) + (1 if hidden else 0) - 1
+    rows = []
+    for place, child in enumerate(shown):
+        branch = "" if parent is None else "└ " if place == last else "├ "
+        below = _count_below(state, child) if child in folds.folded else 0
+        rows.append(Row(child, parent, inner + branch, below=below))
+    if hidden:
+        rows.append(Row(None, parent, inner + "└ ", hidden=hidden))
+    return rows
+
+
+def _is_old_and_dropped(state: RunState, candidate: Candidate, newest: int) -> bool:
+    """Childless, off the frontier, of no one's interest any more, and not among the newest."""
+    return (
+        candidate.id <= newest - RECENT
+        and not candidate.children
+        and not candidate.correct
+        and not candidate.tags
+        and candidate.status != "cheat"
+        and candidate.generator != "inject"
+        and candidate.id not in (state.best_id, state.pinned)
+    )
+
+
+def _count_below(state: RunState, candidate_id: int) -> int:
+    count = 0
+    todo = list(state.candidates[candidate_id].children)
+    while todo:
+        count += 1
+        todo.extend(state.candidates[todo.pop()].children)
+    return count
+
+
+class TreeSource:
+    """The tree as a pane shows it."""
+
+    def __init__(self, state: RunState, rows: list[Row]) -> None:
+        self._state = state
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def line(self, index: int, width: int) -> Line:
+        row = self.rows[index]
+        if row.candidate_id is None:
+            out = LineBuilder().add(f" {_shortened(row.rails)}", "faint")
+            return out.add(f"… {row.hidden} more, dropped", "dim").line()
+        return candidate_line(self._state, self._state.candidates[row.candidate_id], row, width)
+
+    def index_of(self, candidate_id: int) -> int | None:
+        """The row of a candidate; None when it is folded away."""
+        for index, row in enumerate(self.rows):
+            if row.candidate_id == candidate_id:
+                return index
+        return None
+
+
+def candidate_line(state: RunState, candidate: Candidate, row: Row, width: int) -> Line:
+    """`│ ├ ✓ #4   tiling · BLOCK 2048      1.21x   44.7 µs  faster`."""
+    glyph, role = candidate_mark(state, candidate)
+    is_best = candidate.id == state.best_id
+    working = in_work(state, candidate)
+    faded = "dim" if role == "dim" else "text"
+    out = LineBuilder().add(f" {_shortened(row.rails)}", "faint")
+    out.add(f"{g.FOLDED} " if row.below else f"{glyph} ", role)
+    out.add(f"#{candidate.id}", "accent" if is_best else "label").gap(max(1, 4 - len(str(candidate.id))))
+    right = _right(state, candidate, width, working=working)
+    room = width - right.cells - out.cells - 1
+    label = LineBuilder().add(origin(candidate), "accent" if is_best else faded)
+    for word in marks(state, candidate):
+        label.gap().add(word, "info")
+    if row.below:
+        label.gap().add(f"{row.below} folded", "dim")
+    from kbtui.tui.line import crop
+
+    out.extend(crop(label.line(), max(room, 0)))
+    return out.to(width - right.cells).extend(right.line()).line()
+
+
+def marks(state: RunState, candidate: Candidate) -> list[str]:
+    """What people did to a candidate, in brackets."""
+    words = ["[pinned]"] if candidate.id == state.pinned else []
+    return words + [f"[{tag}]" for tag in candidate.tags]
+
+
+def _right(state: RunState, candidate: Candidate, width: int, *, working: bool) -> LineBuilder:
+    """The right-aligned columns: ratio, time where there is room, and the verdict."""
+    text, role = n.figure(candidate)
+    is_best = candidate.id == state.best_id
+    verdict = 11 if width < 70 else 22
+    out = LineBuilder()
+    if candidate.id == 0 and candidate.ratio is None and not state.modelled and candidate.timing is not None:
+        text = "1.00x"
+    out.right(text, 10, "accent" if is_best and role == "text" else role)
+    if width >= 56:
+        time = n.time_of(candidate)
+        out.right(time, 10, "est" if time.startswith("~") else "dim")
+    out.gap(2)
+    word = status_word(state, candidate)
+    _, verdict_role = candidate_mark(state, candidate)
+    if working:
+        return out.left(f"{word} …", verdict, "info")
+    why = evidence(candidate)
+    if why and verdict > 12:
+        return out.left(f"{word}: {why}", verdict, verdict_role)
+    return out.left("" if candidate.id == 0 and word in ("same", "unknown") else word, verdict, verdict_role)
+
+
+def _shortened(rails: str) -> str:
+    deepest = 2 * DEEP
+    return rails if len(rails) <= deepest else "… " + rails[-(deepest - 2) :]

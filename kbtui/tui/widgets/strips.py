@@ -1,0 +1,76 @@
+"""Panes without a cursor or focus: the header lines, the tabs, the footer, the notice that the terminal is too small."""
+
+from __future__ import annotations
+
+from kbtui.tui.actions import footer_of, key_name
+from kbtui.tui.line import Line, LineBuilder, Lines, text_line, width_of
+from kbtui.tui.widgets.line_view import LineView
+
+LEAST_COLUMNS = 60
+LEAST_ROWS = 16
+
+
+class Strip(LineView, can_focus=False):
+    """A few lines that stay where they are."""
+
+    def set_lines(self, lines: list[Line]) -> None:
+        self.show(Lines(lines))
+
+
+class Footer(Strip):
+    """The keys of a place, as many as fit; the most important ones last to go. A click runs one."""
+
+    def __init__(self, *places: str, id: str = "footer") -> None:
+        super().__init__(id=id)
+        self._places = places
+        self._labels: dict[str, str] = {}
+
+    def relabel(self, **labels: str) -> None:
+        """Say another word for an action from now on, such as `resume` for `pause`."""
+        if labels != self._labels:
+            self._labels = dict(labels)
+            self.update_line()
+
+    def on_mount(self) -> None:
+        self.update_line()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.update_line()
+
+    def update_line(self) -> None:
+        self.set_lines([footer_line(self._places, self.size.width, self._labels)])
+
+
+def footer_line(places: tuple[str, ...], width: int, labels: dict[str, str]) -> Line:
+    """` space pause   s step ...   ? help   q detach`: the last two always, of the others as many as fit."""
+    actions = footer_of(*places)
+    kept = [action for action in actions if action.id in ("help", "detach")]
+    room = width - sum(_width(key_name(a.keys[0]), labels.get(a.id, a.label)) for a in kept) - 1
+    out = LineBuilder()
+    for action in actions:
+        key, label = key_name(action.keys[0]), labels.get(action.id, action.label)
+        if action not in kept:
+            room -= _width(key, label)
+            if room < 0:
+                continue
+        out.gap().add(key, "key", action.id).add(f" {label}", "label", action.id).gap(1 if width < 100 else 2)
+    return out.line()
+
+
+def _width(key: str, label: str) -> int:
+    return width_of(text_line(f" {key} {label}  "))
+
+
+def tabs_line(names: list[str], active: int, actions: list[str]) -> Line:
+    """` 1 tree  2 arms ...`, the active one marked."""
+    out = LineBuilder()
+    for index, (name, action) in enumerate(zip(names, actions, strict=True)):
+        role = "tab-active" if index == active else "tab"
+        out.add(f" {index + 1} {name} ", role, action).gap()
+    return out.line()
+
+
+def too_small_line(columns: int, rows: int) -> Line:
+    """The one line of a terminal that is too small."""
+    return text_line(f"needs {LEAST_COLUMNS}x{LEAST_ROWS}, has {columns}x{rows}; q detaches", "warn")
