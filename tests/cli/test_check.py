@@ -1,0 +1,187 @@
+"""`kbtui check` on a lane that answers by heart: the judgement, the exit status, and that the lane is always closed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbtui.cli import main as program
+from kbtui.errors import EnvironmentFailure
+from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
+from kbtui.problems.folder import find_problem
+from kbtui.state.records import (
+    CaseTiming,
+    Compilation,
+    DeviceInfo,
+    KernelFacts,
+    ProblemInfo,
+    Signature,
+    Timing,
+    Verification,
+)
+
+BASELINE = find_problem("vector_add").kernel_source
+
+
+class ScriptedLane(Lane):
+    """Says of a source what its text says: "wrong", "broken", else correct."""
+
+    opened: list[ScriptedLane] = []  # noqa: RUF012  (emptied by the fixture)
+
+    def __init__(self, spec: LaneSpec) -> None:
+        self.spec = spec
+        self.closed = False
+        self.against: list[Timing | None] = []
+        ScriptedLane.opened.append(self)
+
+    def start(self) -> LaneFacts:
+        device = DeviceInfo(lane="cpu", kind="cpu", name="cpu for sm_90", target="sm_90")
+        problem = ProblemInfo(name="vector_add", path="/p", entry="vector_add", digest="0", cases=())
+        self.facts = LaneFacts(device=device, timing="modelled", versions={}, isolation={}, problem=problem)
+        return self.facts
+
+    def compile(self, source: str, report: Report) -> Compilation:
+        report("compiling", "one kernel")
+        if "broken" in source:
+            return Compilation(ok=False, reason="name 'x' is not defined", detail="line 3\n\x1b[31mline 4")
+        return Compilation(ok=True)
+
+    def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
+        if "wrong" in source:
+            return Verification(verdict="wrong", stage="boundary", reason="row 3 differs", cases_checked=2)
+        return Verification(
+            verdict="correct",
+            stage="boundary",
+            cases_checked=4,
+            error=1e-7,
+            allowed=1e-5,
+            not_checked=("races: not checked",),
+        )
+
+    def time(
+        self,
+        source: str,
+        kernels: tuple[KernelFacts, ...],
+        baseline: Timing | None,
+        baseline_source: str,
+        parent: Timing | None,
+        report: Report,
+    ) -> Evaluated:
+        assert baseline_source == BASELINE
+        self.against.append(baseline)
+        case = CaseTiming(case="n=8", estimate_ms=0.05, estimate_ratio=None if baseline is None else 1.2)
+        timing = Timing(kind="modelled", verdict="not worse", cases=(case,), estimate=None if baseline is None else 1.2)
+        return Evaluated(timing=timing, signature=Signature())
+
+    def cancel(self) -> None:
+        raise AssertionError("nothing is cancelled here")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ScriptedLane.opened.clear()
+    monkeypatch.setattr("kbtui.engine.check.open_lane", ScriptedLane)
+    monkeypatch.chdir(tmp_path)
+
+
+def lane() -> ScriptedLane:
+    (only,) = ScriptedLane.opened
+    return only
+
+
+def test_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["check", "vector_add", "--device", "cpu"]) == 0
+    captured = capsys.readouterr()
+    assert "the baseline is correct" in captured.out
+    assert "not checked: races: not checked" in captured.out
+    assert "times are modelled" in captured.out
+    assert "~50.0 µs est" in captured.out
+    assert "compiling" in captured.err
+    assert lane().against == [None]
+    assert lane().closed
+    assert not lane().spec.scratch.parent.exists()
+
+
+def test_candidate_is_compared_with_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text("good = 1\n")
+    assert program.main(["check", "vector_add", "--candidate", "mine.py", "--device", "cpu", "--json"]) == 0
+    captured = capsys.readouterr()
+    checked = json.loads(captured.out)
+    assert captured.err == ""
+    assert (checked["subject"], checked["verdict"], checked["timing"]["estimate"]) == ("candidate", "correct", 1.2)
+    assert checked["timing"]["ratio"] is None
+    assert lane().against[0] is None
+    assert lane().against[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict", "stage", "reason"),
+    [
+        ("wrong = 1\n", "wrong", "boundary", "row 3 differs"),
+        ("broken = 1\n", "invalid", "compile", "name 'x' is not defined"),
+    ],
+)
+def test_verdict_owner_stage_and_reason(
+    source: str, verdict: str, stage: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(source)
+    assert program.main(["check", "vector_add", "--candidate", "mine.py", "--device", "cpu"]) == 1
+    printed = capsys.readouterr().out
+    assert f"mine.py is {verdict}" in printed
+    assert f"owner candidate, stage {stage}: {reason}" in printed
+    assert "\x1b" not in printed
+    assert lane().closed
+
+
+def test_a_baseline_that_fails_is_the_answer_whatever_was_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: ScriptedLane, source: str, kernels: object, report: Report) -> Verification:
+        return Verification(verdict="wrong", stage="boundary", reason="the oracle disagrees")
+
+    monkeypatch.setattr(ScriptedLane, "verify", refuse)
+    Path("mine.py").write_text("good = 1\n")
+    assert program.main(["check", "vector_add", "--candidate", "mine.py", "--device", "cpu"]) == 1
+    assert "the baseline is wrong" in capsys.readouterr().out
+
+
+def test_a_lane_that_does_not_start_is_closed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: ScriptedLane) -> LaneFacts:
+        raise EnvironmentFailure("torch is not installed: pip install torch")
+
+    monkeypatch.setattr(ScriptedLane, "start", fail)
+    assert program.main(["check", "vector_add", "--device", "cpu"]) == 1
+    assert capsys.readouterr().err.endswith("kbtui: torch is not installed: pip install torch\n")
+    assert lane().closed
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"\xff\xfe", "not UTF-8"), (b"#" * ((1 << 20) + 1), "larger than 1 MiB"), (None, "cannot be read")],
+)
+def test_a_candidate_that_is_no_source(content: bytes | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if content is not None:
+        Path("mine.py").write_bytes(content)
+    assert program.main(["check", "vector_add", "--candidate", "mine.py"]) == 2
+    assert said in capsys.readouterr().err
+    assert ScriptedLane.opened == []
+
+
+def test_a_problem_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["check", "nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_new_makes_a_problem_that_passes_the_static_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["new", "mine"]) == 0
+    assert "kbtui check ./mine" in capsys.readouterr().out
+    assert find_problem("./mine").entry == "mine"
+    assert program.main(["new", "mine"]) == 2
+    assert "exists" in capsys.readouterr().err
