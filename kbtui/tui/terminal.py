@@ -35,7 +35,8 @@ def require_terminal(command: str, remedy: str) -> None:
 
 def speaks_utf8() -> bool:
     """Whether both the locale and the stream that is painted on take UTF-8."""
-    names = (locale.getpreferredencoding(False), getattr(sys.__stderr__, "encoding", None) or "ascii")
+    # not getpreferredencoding: under LC_ALL=C Python turns its UTF-8 mode on, and the terminal stays what it is
+    names = (locale.getencoding(), getattr(sys.__stderr__, "encoding", None) or "ascii")
     try:
         return all(codecs.lookup(name).name == "utf-8" for name in names)
     except LookupError:

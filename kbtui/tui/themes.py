@@ -141,6 +141,9 @@ def _theme(name: str, dark: bool, native: bool, colours: dict[str, str]) -> Them
         boost=colours["panel"],
         variables={
             **{f"kb-{key}": value for key, value in colours.items()},
+            # Textual gives these two to themes of true colours only, and its own styles use them for the others
+            "ansi-background": colours["background"],
+            "ansi-foreground": colours["foreground"],
             "input-cursor-background": colours["foreground"],
             "input-cursor-foreground": colours["background"],
             "input-selection-background": colours["cursor"],
