@@ -1,0 +1,38 @@
+"""The policies by name. A new one is a file in `policies/` and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kbtui.errors import UsageError
+from kbtui.search.arm_policy import ArmPolicy
+from kbtui.search.policies.paper import PaperPolicy
+from kbtui.search.policies.random import RandomPolicy
+from kbtui.search.policies.round_robin import RoundRobinPolicy
+from kbtui.search.policy import Policy
+from kbtui.state.records import Scalar
+
+_ARM_POLICIES: tuple[type[ArmPolicy], ...] = (PaperPolicy, RoundRobinPolicy, RandomPolicy)
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _ARM_POLICIES}
+"""By the name that `--policy` takes."""
+
+
+def make_policy(name: str, parameters: Mapping[str, Scalar]) -> Policy:
+    """The policy of that name; parameters that are left out have their published values.
+
+    Raises UsageError for a name or a parameter that does not exist, and for a value outside its range. A value may be
+    text, as it comes from a command line.
+    """
+    chosen = next((policy for policy in _ARM_POLICIES if policy.name == name), None)
+    if chosen is None:
+        raise UsageError(f"there is no policy {name!r}: choose from {', '.join(POLICIES)}")
+    known = chosen.Settings.__struct_fields__
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
+        raise UsageError(f"policy {name} has no parameter {unknown[0]!r}: it has {', '.join(known)}")
+    try:
+        return chosen(msgspec.convert(dict(parameters), chosen.Settings, strict=False))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"policy {name}: {error}") from error
