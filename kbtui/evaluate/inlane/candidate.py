@@ -25,6 +25,7 @@ from kbtui.evaluate.inlane.frames import MAX_FRAME, FrameError, FrameReader, enc
 
 DETAIL_CHARACTERS = 8192
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/etc", "/opt", "/bin", "/sbin", "/sys", "/proc", "/dev/urandom", "/dev/zero")
+ADDRESS_SPACE_FACTOR = 16
 DEVICE_FOLDERS = ("/dev", "/proc/self", "/proc/driver")
 
 
@@ -214,7 +215,9 @@ def isolate(order: dict[str, Any], role: str) -> dict[str, str]:
     )
     measures["capabilities"] = sandbox.attempt(sandbox.drop_capabilities)
     if role != "device" and order["memory_bytes"]:
-        measures["address space"] = sandbox.attempt(lambda: sandbox.limit_address_space(int(order["memory_bytes"])))
+        # generous: inputs that are never touched cost no memory; what is touched the zygote counts
+        most = ADDRESS_SPACE_FACTOR * int(order["memory_bytes"])
+        measures["address space"] = sandbox.attempt(lambda: sandbox.limit_address_space(most))
     return measures
 
 

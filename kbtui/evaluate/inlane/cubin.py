@@ -51,7 +51,7 @@ def sections(cubin: bytes) -> list[Section]:
         headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + i * entry_size) for i in range(count)]
         names_at = headers[names_index][4]
         return [_section(cubin, names_at, header) for header in headers]
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise MalformedCubin(f"broken section table: {error}") from error
 
 

@@ -1,0 +1,254 @@
+"""The `cpu` lane: values from Triton's interpreter, facts from a real compile for a target, times modelled.
+
+Two zygotes, since interpreter mode is bound when triton is imported, and the oracle.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from typing import Any
+
+import msgspec
+
+from kbtui import clock
+from kbtui.errors import EnvironmentFailure
+from kbtui.evaluate import facts, isolation, wire
+from kbtui.evaluate.estimate import model_candidate
+from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
+from kbtui.evaluate.oracle import Described, Oracle
+from kbtui.evaluate.process import JobOrder, Outcome, ProcessGone, Responder, Zygote
+from kbtui.evaluate.targets import device_info, find_target
+from kbtui.evaluate.verify import Supplier, Surroundings, Verifier
+from kbtui.problems.folder import ProblemFolder, read_folder
+from kbtui.state.records import (
+    CaseTiming,
+    Compilation,
+    Correctness,
+    KernelFacts,
+    ProblemInfo,
+    Reading,
+    Signature,
+    Timing,
+    Verification,
+)
+from kbtui.text import is_secret_name
+
+MEMORY_BYTES = 8 << 30
+"""Resident memory of one candidate; half of what the machine has if that is less."""
+CANDIDATE_ACCESSES, BASELINE_ACCESSES = 1000, 250
+"""Loads, stores and atomics of a case under the interpreter, one to two milliseconds each with the arithmetic between them. Counted
+instead of timed, so that every machine checks the same cases."""
+NOT_CHECKED = (
+    "races: not checked (the interpreter runs programs one after another)",
+    "timed shapes: not checked (too large for the interpreter)",
+)
+UNCHECKED_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+"""The interpreter computes with the raw bits of these."""
+COUNT_S = 60.0
+
+
+class CpuLane(Lane):
+    """See `Lane`. The lane's times are modelled for `spec.target`."""
+
+    def __init__(self, spec: LaneSpec) -> None:
+        self._spec = spec
+        self._card = find_target(spec.target)
+        self._device = device_info(self._card)
+        self._problem: ProblemFolder = read_folder(spec.problem)
+        self._interpret = Zygote("interpret", spec.python, spec.scratch / "interpret")
+        self._compile = Zygote("compile", spec.python, spec.scratch / "compile")
+        self._oracle = Oracle(spec.python, spec.scratch / "oracle", self._problem.path, "cpu", spec.seed)
+        self._memory = min(MEMORY_BYTES, _memory_bytes() // 2)
+        self._readable = tuple(isolation.readable_around(self._problem.path))
+        self._cancelled = threading.Event()
+        self._closed = False
+
+    def start(self) -> LaneFacts:
+        for process in (self._oracle, self._interpret, self._compile):
+            process.launch()  # all at once: each takes seconds to import torch
+        described = self._oracle.open()
+        ready = self._interpret.await_ready()
+        self._compile.await_ready()
+        self._described = described
+        self._keys = tuple(wire.CaseKey(fields=case.fields) for case in described.cases)
+        self._verifier = Verifier(self._oracle, self._run_interpreted, self._surroundings(described))
+        self.facts = LaneFacts(
+            device=self._device,
+            timing="modelled",
+            versions=ready.versions,
+            isolation={**ready.isolation, **self._look_around()},
+            problem=self._problem_info(described),
+        )
+        return self.facts
+
+    def _problem_info(self, described: Described) -> ProblemInfo:
+        problem = self._problem
+        return ProblemInfo(
+            name=problem.name,
+            path=str(problem.path),
+            entry=problem.entry,
+            digest=problem.digest,
+            cases=described.cases,
+            mutates=described.mutates,
+            precision=described.precision,
+            summary=problem.summary or described.summary,
+        )
+
+    def _surroundings(self, described: Described) -> Surroundings:
+        pretend = {
+            key: value
+            for key, value in facts.compile_parameters(self._device, 0).items()
+            if key in ("capability", "properties")
+        }
+        return Surroundings(
+            entry=self._problem.entry,
+            folder=self._problem.path,
+            baseline_source=self._problem.kernel_source,
+            device="cpu",
+            readable=self._readable,
+            parameters={"pretend": pretend, "most_accesses": CANDIDATE_ACCESSES},
+            baseline_parameters={"pretend": pretend, "most_accesses": BASELINE_ACCESSES},
+            unchecked=NOT_CHECKED,
+            unchecked_dtypes=UNCHECKED_DTYPES,
+            mutates=bool(described.mutates),
+            deadline_s=self._spec.deadline_s,
+            memory_bytes=self._memory,
+        )
+
+    def _look_around(self) -> dict[str, str]:
+        """The isolation that holds in a candidate process, found by trying in one."""
+        outcome = self._run_interpreted(self._order("probe", "", {"run_pid": os.getpid()}, 30.0), _refuse, None)
+        if outcome.kind != "done":
+            raise EnvironmentFailure(f"a process of the lane cannot do anything here ({outcome.reason}): {outcome.output[-500:]}")
+        found = dict(outcome.value["isolation"])
+        leaked = [name for name in outcome.value["environment"] if is_secret_name(name)]
+        found["environment"] = f"off: {', '.join(leaked)} got through" if leaked else "on"
+        return found
+
+    # jobs
+
+    def _order(self, kind: str, source: str, parameters: dict[str, Any], deadline_s: float) -> JobOrder:
+        return JobOrder(
+            kind=kind,
+            source=source,
+            entry=self._problem.entry,
+            problem_folder=self._problem.path,
+            parameters=parameters,
+            deadline_s=deadline_s,
+            memory_bytes=self._memory,
+            readable=self._readable,
+        )
+
+    def _run_interpreted(self, order: JobOrder, respond: Responder, report: Report | None) -> Outcome:
+        return self._run(self._interpret, order, respond, report)
+
+    def _run(self, zygote: Zygote, order: JobOrder, respond: Responder, report: Report | None) -> Outcome:
+        """Run a job; a zygote that died is started again, once. Raises EnvironmentFailure when that does not help."""
+        if self._cancelled.is_set():
+            return Outcome(kind="cancelled", reason="cancelled")
+        try:
+            return zygote.run(order, respond, report)
+        except ProcessGone:
+            restart(zygote)
+        try:
+            return zygote.run(order, respond, report)
+        except ProcessGone as gone:
+            restart(zygote)
+            if order.kind == "probe":
+                raise EnvironmentFailure(f"the {zygote.role} died three times: {gone}") from gone
+            self._look_around()  # a zygote that runs other jobs was ended by this one
+            return Outcome(kind="crash", stage=order.kind, reason="the process that forks died twice while it ran")
+
+    def compile(self, source: str, report: Report) -> Compilation:
+        self._cancelled.clear()
+        parameters = facts.compile_parameters(self._device, len(self._keys))
+        order = self._order("compile", source, parameters, self._spec.deadline_s)
+        supplier = Supplier(self._oracle, self._keys)
+        outcome = self._run(self._compile, order, supplier.respond, report)
+        if outcome.kind == "done":
+            return facts.read_compilation(outcome.value, self._device, self._described.cases, outcome.seconds)
+        return failed_compilation(outcome)
+
+    def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
+        self._cancelled.clear()
+        return self._verifier.verify(source, kernels, report)
+
+    def time(
+        self,
+        source: str,
+        kernels: tuple[KernelFacts, ...],
+        baseline: Timing | None,
+        baseline_source: str,
+        parent: Timing | None,
+        report: Report,
+    ) -> Evaluated:
+        del baseline_source  # an estimate does not need to run the baseline beside the candidate
+        self._cancelled.clear()
+        began = clock.monotonic()
+        parameters = facts.compile_parameters(self._device, len(self._keys))
+        order = self._order("count", source, parameters, min(COUNT_S, self._spec.deadline_s))
+        supplier = Supplier(self._oracle, self._keys)
+        outcome = self._run(self._interpret, order, supplier.respond, report)
+        if outcome.kind != "done":
+            return self._not_modelled(outcome, clock.monotonic() - began)
+        found = model_candidate(
+            outcome.value, kernels, self._device, self.facts.problem, baseline, parent, self._spec.objective
+        )
+        return msgspec.structs.replace(
+            found, timing=msgspec.structs.replace(found.timing, seconds=clock.monotonic() - began)
+        )
+
+    def _not_modelled(self, outcome: Outcome, seconds: float) -> Evaluated:
+        reason = outcome.reason or outcome.kind
+        cases = tuple(CaseTiming(case=case.name, failed=reason) for case in self._described.cases)
+        unknown = Reading(reason=reason)
+        return Evaluated(
+            timing=Timing(kind="modelled", verdict="unknown", cases=cases, seconds=seconds),
+            signature=Signature(sm=unknown, dram=unknown, l2=unknown),
+        )
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._interpret.cancel()
+        self._compile.cancel()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._oracle.close()
+        self._interpret.release()
+        self._compile.release()
+        shutil.rmtree(self._spec.scratch, ignore_errors=True)
+
+
+def restart(zygote: Zygote) -> None:
+    """Start a zygote anew. Raises EnvironmentFailure."""
+    zygote.launch()
+    zygote.await_ready()
+
+
+def failed_compilation(outcome: Outcome) -> Compilation:
+    """What a compile job that returned nothing means for its candidate."""
+    by_kind: dict[str, Correctness] = {"hang": "hang", "malformed": "cheat", "cancelled": "unknown"}
+    verdict: Correctness = outcome.fault.outcome if outcome.fault is not None else by_kind.get(outcome.kind, "crash")
+    return Compilation(
+        ok=False,
+        outcome=verdict,
+        owner="environment" if verdict == "unknown" else "candidate",
+        stage=outcome.stage,
+        reason=outcome.reason,
+        detail=outcome.fault.detail if outcome.fault is not None else outcome.output[-4000:],
+        seconds=outcome.seconds,
+    )
+
+
+def _refuse(job: object, message: object, descriptors: object) -> None:
+    """The responder of jobs that ask nothing: whoever does is ended."""
+    del job, message, descriptors
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

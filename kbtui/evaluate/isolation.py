@@ -1,0 +1,76 @@
+"""What lane processes get of our surroundings, and how the run process hides from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kbtui.evaluate.inlane import sandbox
+from kbtui.problems.importing import PROBLEM, import_name
+
+_KEPT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "TRITON_PTXAS_PATH",
+    "TRITON_LIBCUDA_PATH",
+    "CC",
+)
+"""Nothing outside this list reaches a lane: an allow-list knows no name of a key to forget."""
+_ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+ORACLE_THREADS = "2"
+
+
+def lane_environment(role: str, home: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a lane process. A zygote computes with one thread: it could not fork safely otherwise."""
+    kept = {name: environment[name] for name in _KEPT if name in environment}
+    threads = ORACLE_THREADS if role == "oracle" else "1"
+    kept.update(dict.fromkeys(_ONE_THREAD, threads))
+    kept.update({"HOME": str(home), "TMPDIR": str(home), "TRITON_CACHE_DIR": str(home / "triton")})
+    return kept
+
+
+def harden_run_process() -> str:
+    """Make this process not dumpable, so that a candidate of the same user cannot read keys from its /proc/<pid>/environ.
+
+    "on", or why it is off. It also keeps debuggers and core dumps away, hence called by run processes only.
+    """
+    return sandbox.attempt(sandbox.not_dumpable)
+
+
+def readable_around(folder: Path) -> Iterator[str]:
+    """What a candidate may read of its problem: the folder's files and its package, without problem.py.
+
+    A rule of Landlock holds for everything below a path and cannot be taken back further down; so the siblings are
+    named one by one on the way from the package's root.
+    """
+    root, package = import_name(folder)
+    top = root / package.partition(".")[0] if package else folder.resolve()
+    hidden = folder.resolve()
+    level = top
+    while True:
+        following = None
+        for entry in sorted(level.iterdir()):
+            if entry == hidden or entry in hidden.parents:
+                following = entry
+            elif level != hidden or entry.name not in (PROBLEM, "__pycache__"):
+                yield str(entry)
+        if following is None:
+            return
+        level = following

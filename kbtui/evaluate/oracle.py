@@ -1,0 +1,118 @@
+"""The oracle process seen from the run process: questions and answers, restarted once when it dies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kbtui.errors import EnvironmentFailure, ProblemError
+from kbtui.evaluate import wire
+from kbtui.evaluate.process import LaneProcess, ProcessGone
+from kbtui.state.records import CaseInfo, Record
+
+ANSWER_S = 300.0
+"""A float64 reference of a large case on a CPU takes long; longer than this is taken for dead."""
+MOST_BOUNDARIES = 18
+MOST_ELEMENTS = 1 << 16
+"""Elements of a boundary case's inputs on the interpreter, which needs about a microsecond for each."""
+
+
+class Described(Record, frozen=True, kw_only=True):
+    """A problem as its oracle describes it, without what only the run process knows (name, path, digest)."""
+
+    entry: str
+    cases: tuple[CaseInfo, ...]
+    mutates: tuple[str, ...]
+    precision: str
+    summary: str
+
+
+class Oracle:
+    """One oracle process for one problem. `device` is where inputs are made: "cpu" or "cuda:N"."""
+
+    def __init__(self, python: str, folder: Path, problem: Path, device: str, seed: int) -> None:
+        self._process = LaneProcess("oracle", python, folder)
+        self._opening = {"open": {"folder": str(problem), "device": device, "seed": seed}}
+        self._problem = problem
+
+    def launch(self) -> None:
+        """Start the process without waiting for it. Raises EnvironmentFailure."""
+        self._process.launch()
+
+    def open(self) -> Described:
+        """Wait for the process and load the problem. Raises EnvironmentFailure or ProblemError."""
+        self._process.ready()
+        try:
+            answer = self._exchange(self._opening, ())[0]
+        except ProcessGone as gone:
+            raise ProblemError(
+                f"{self._problem / 'problem.py'}: the process that loads it died ({gone}): run it by itself to see why"
+            ) from gone
+        return msgspec.convert(answer["problem"], Described)
+
+    def plan(self, constants: Sequence[int], unchecked_dtypes: Sequence[str], most: int = MOST_BOUNDARIES) -> wire.Plan:
+        """Boundary cases for launches with these integer constants. Raises EnvironmentFailure or ProblemError."""
+        body = {
+            "constants": list(constants),
+            "most_elements": MOST_ELEMENTS,
+            "most": most,
+            "unchecked_dtypes": list(unchecked_dtypes),
+        }
+        return msgspec.convert(self._ask({"plan": body})[0], wire.Plan)
+
+    def describe(self, key: wire.CaseKey) -> dict[str, Any]:
+        """{"arguments": [...]} without values, as a candidate is answered. Raises EnvironmentFailure or ProblemError."""
+        return self._ask({"describe": msgspec.to_builtins(key)})[0]
+
+    def inputs(self, key: wire.CaseKey) -> tuple[dict[str, Any], list[int]]:
+        """{"arguments", "size"} and a sealed memfd, the caller's to close. Raises EnvironmentFailure or ProblemError."""
+        return self._ask({"inputs": msgspec.to_builtins(key)})
+
+    def compare(
+        self, key: wire.CaseKey, outputs: wire.Outputs, memory: int, allowed: Sequence[float]
+    ) -> wire.Compared:
+        """Compare outputs, whose memfd was checked, with what is expected; `allowed` empty for a baseline."""
+        body = {
+            "key": msgspec.to_builtins(key),
+            "size": outputs.size,
+            "names": list(outputs.names),
+            "tensors": [msgspec.to_builtins(one) for one in outputs.tensors],
+            "changed": [msgspec.to_builtins(one) for one in outputs.changed],
+            "allowed": list(allowed),
+        }
+        return msgspec.convert(self._ask({"compare": body}, (memory,))[0], wire.Compared)
+
+    def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
+        try:
+            return self._exchange(message, descriptors)
+        except ProcessGone:
+            self._restart()
+        try:
+            return self._exchange(message, descriptors)
+        except ProcessGone as gone:
+            raise EnvironmentFailure(f"the oracle died twice: {gone}") from gone
+
+    def _restart(self) -> None:
+        self._process.launch()
+        self.open()
+
+    def _exchange(self, message: dict[str, Any], descriptors: Sequence[int]) -> tuple[dict[str, Any], list[int]]:
+        self._process.send(message, descriptors)
+        answer, handed = self._process.receive_with_descriptors(ANSWER_S)
+        if "problem_error" in answer:
+            for descriptor in handed:
+                os.close(descriptor)
+            raise ProblemError(str(answer["problem_error"]))
+        return answer, handed
+
+    def close(self) -> None:
+        """End the process. Never raises; may be called twice."""
+        self._process.close()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
