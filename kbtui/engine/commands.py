@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from kbtui.engine.plan import next_pull
 from kbtui.errors import UsageError
+from kbtui.generate.inject import injected
 from kbtui.search.policy import Policy
 from kbtui.state import commands as c
 from kbtui.state import events as e
@@ -27,7 +29,9 @@ class Refused(UsageError):
 
 
 def answer(state: RunState, policy: Policy, command: c.Command) -> Answer:
-    """What `command` does to a run in `state`. Raises Refused; changes nothing itself."""
+    """What `command` does to a run in `state`. Raises UsageError with the sentence for who asked; changes nothing itself."""
+    if state.status == "starting":
+        raise Refused("the run is only starting: ask again")
     if state.status == "stopped":
         raise Refused(f"the run has stopped ({state.stopped_by}): continue it first")
     return _ANSWERS[type(command)](state, policy, command)
@@ -91,13 +95,11 @@ def _unban(state: RunState, _: Policy, command: c.Unban) -> Answer:
 
 
 def _inject(state: RunState, _: Policy, command: c.Inject) -> Answer:
-    if not command.source.strip():
-        raise Refused(f"{command.name} is empty")
-    held = state.status == "paused"
-    when = "when the run goes on" if held else "next, before another pull"
-    return Answer(
-        f"{command.name} is judged {when}", (e.Injected(by=command.by, name=command.name, source=command.source),)
-    )
+    assert state.started is not None, "answer refuses before the start"
+    injected(command.source, state.started.problem.entry, command.name)
+    when = "when the run goes on" if state.status == "paused" else "next, before another pull"
+    event = e.Injected(by=command.by, name=command.name, source=command.source)
+    return Answer(f"{command.name} is judged {when}", (event,))
 
 
 def _pin(state: RunState, _: Policy, command: c.Pin) -> Answer:
@@ -139,11 +141,6 @@ def _tag(state: RunState, _: Policy, command: c.Tag) -> Answer:
 def arm_name(cluster: int | None, strategy: str) -> str:
     """As people read it: "c1 fusion", or "fusion" for every cluster."""
     return strategy if cluster is None else f"c{cluster} {strategy}"
-
-
-def next_pull(state: RunState) -> int:
-    """The number of the pull that begins next."""
-    return max(state.pulls, default=0) + 1
 
 
 def _require_paused(state: RunState, remedy: str) -> None:

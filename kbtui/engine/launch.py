@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from kbtui import clock, errors, paths
-from kbtui.engine.spec import RunSpec, new_run_id
+from kbtui.engine.spec import RunSpec, run_id_for
 from kbtui.errors import EnvironmentFailure, KbtuiError
 from kbtui.state.events import Event
 from kbtui.state.records import Summary
@@ -36,7 +36,7 @@ def start_run(spec: RunSpec, timeout_s: float = READY_TIMEOUT_S) -> str:
     process raised before it was ready, in the same class (ProblemError, EnvironmentFailure, UsageError, ...).
     """
     spec.check()
-    run_id = spec.run_id or new_run_id(_short_name(spec.problem))
+    run_id = spec.run_id or run_id_for(spec.problem)
     spec = msgspec.structs.replace(spec, run_id=run_id)
     folder = paths.run_dir(run_id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,10 +79,6 @@ def run_here(spec: RunSpec, on_event: Callable[[Event], None]) -> Summary:
     from kbtui.engine.run_process import run_in_foreground
 
     return run_in_foreground(spec, on_event)
-
-
-def _short_name(problem: str) -> str:
-    return os.path.basename(os.path.normpath(problem))
 
 
 def _await_ready(descriptor: int, run_id: str, timeout_s: float) -> None:

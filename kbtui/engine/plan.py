@@ -13,6 +13,9 @@ from kbtui.engine.best import best_of
 from kbtui.state.records import Verification
 from kbtui.state.run_state import Candidate, Pull, RunState
 
+INJECTED = "inject"
+"""The generator's name on a person's own version."""
+
 
 @dataclass(frozen=True)
 class WriteBaseline:
@@ -88,7 +91,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Finish:
-    """The run is over, and why: "iterations" or "budget"."""
+    """The run is over, and why: "iterations", "budget", "no arms"."""
 
     stopped_by: str
 
@@ -108,28 +111,38 @@ Action = (
 
 def next_action(state: RunState) -> Action:
     """What comes next. A pull in flight is finished first, paused or not; then people's wishes; then the bandit."""
-    baseline = state.baseline
-    if baseline is None:
-        return WriteBaseline()
-    if failure := _baseline_failure(baseline):
+    if state.baseline is not None and (failure := _baseline_failure(state.baseline)):
         return GiveUp(failure)
-    return _continue_candidate(state, baseline) or _continue_work(state) or _begin(state)
+    if action := _finish_pull(state):
+        return action
+    # The baseline and injected versions hold while paused, too: after a failure of the machine they are tried again,
+    # and when, a person says.
+    if state.status == "paused" and not state.steps:
+        return Wait()
+    return _prepare_baseline(state) or _judge_injected(state) or _begin(state)
 
 
-def _continue_work(state: RunState) -> Action | None:
-    """What is left to do of a pull or an injection in flight; None when nothing is."""
+def _finish_pull(state: RunState) -> Action | None:
     for pull in state.open_pulls:
         if not pull.candidate_ids:
             return Generate(pull)
         candidate = state.candidates[pull.candidate_ids[-1]]
-        return _continue_candidate(state, candidate) or EndPull(pull, candidate)
-    for candidate in state.candidates.values():
-        if candidate.generator == "inject" and (action := _continue_candidate(state, candidate)):
-            return action
+        return _judge(state, candidate) or EndPull(pull, candidate)
     return None
 
 
-def _continue_candidate(state: RunState, candidate: Candidate) -> Action | None:
+def _prepare_baseline(state: RunState) -> Action | None:
+    return _judge(state, state.baseline) if state.baseline is not None else WriteBaseline()
+
+
+def _judge_injected(state: RunState) -> Action | None:
+    for candidate in state.candidates.values():
+        if candidate.generator == INJECTED and (action := _judge(state, candidate)):
+            return action
+    return TakeInjection(min(state.injections)) if state.injections else None
+
+
+def _judge(state: RunState, candidate: Candidate) -> Action | None:
     """The candidate's next stage; None when it came to its end."""
     if failed(candidate):
         return None
@@ -141,22 +154,22 @@ def _continue_candidate(state: RunState, candidate: Candidate) -> Action | None:
         return Time(candidate)
     if not candidate.moves:
         return FindMoves(candidate)
-    best_id = best_of(state)
-    if best_id == candidate.id and state.best_id != candidate.id:
+    if best_of(state) == candidate.id != state.best_id:
         return Promote(candidate)
     return None
 
 
 def _begin(state: RunState) -> Action:
-    if state.status == "paused" and not state.steps:
-        return Wait()
-    if state.injections:
-        return TakeInjection(min(state.injections))
     if state.pulls_ended >= state.iterations:
         return Finish("iterations")
     if state.budget_usd is not None and state.cost_usd >= state.budget_usd and state.cost_usd > 0:
         return Finish("budget")
-    return Choose(max(state.pulls, default=0) + 1)
+    return Choose(next_pull(state))
+
+
+def next_pull(state: RunState) -> int:
+    """The number of the pull that begins next."""
+    return max(state.pulls, default=0) + 1
 
 
 def failed(candidate: Candidate) -> bool:

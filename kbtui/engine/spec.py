@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import time
@@ -27,8 +28,9 @@ class RunSpec(msgspec.Struct, kw_only=True):
     `iterations`, `budget_usd` and `python` count: everything else is what the journal recorded.
 
     `iterations` None and `budget_usd` UNSET mean "not said": the defaults for a new run, what was recorded for a
-    continued one; `budget_usd` None is no limit. `device` "" is cuda:0 where the machine has a GPU, else cpu. `python` ""
-    is this interpreter for a new run, the recorded one for a continued one.
+    continued one. `budget_usd` None is no limit (a recorded limit can be changed, not lifted). `device` "" is cuda:0
+    where the machine has a GPU, else cpu. `python` "" is this interpreter for a new run, the recorded one for a
+    continued one.
     """
 
     problem: str
@@ -72,3 +74,8 @@ def new_run_id(problem_name: str) -> str:
     stamp = time.strftime("%Y%m%d-%H%M", time.localtime(clock.wall()))
     suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(3))
     return f"{slug}-{stamp}-{suffix}"
+
+
+def run_id_for(problem: str) -> str:
+    """A fresh id for a run over `problem`, a bundled name or the path of a folder."""
+    return new_run_id(os.path.basename(os.path.normpath(problem)))

@@ -104,11 +104,12 @@ class RunStopped(Event, frozen=True, kw_only=True):
 
 
 class Noted(Event, frozen=True, kw_only=True):
-    """A line for the log."""
+    """A line for the log. `drops_force` is the `seq` of a Forced event that cannot be played any more."""
 
     level: Literal["info", "warning", "error"]
     text: str
     source: str = "kbtui"
+    drops_force: int | None = None
 
 
 # ---------------------------------------------------------------- the bandit
@@ -163,11 +164,13 @@ class Rewarded(Event, frozen=True, kw_only=True):
 
 class PullDropped(Event, frozen=True, kw_only=True):
     """End of a pull that the bandit does not see: the environment or a provider failed, a person cancelled, or no new
-    variant existed."""
+    variant existed. `cost_usd` and `tokens` are those of replies that became no candidate."""
 
     pull: int
     owner: Owner | None
     reason: str
+    cost_usd: float = 0.0
+    tokens: int = 0
 
 
 # ---------------------------------------------------------------- candidates

@@ -248,6 +248,8 @@ class RunState:
         self._say(event, f"stopped by {event.stopped_by}")
 
     def _noted(self, event: e.Noted) -> None:
+        if event.drops_force is not None:
+            self.forces.pop(event.drops_force, None)
         self._say(event, f"{event.source}: {event.text}" if event.source != "kbtui" else event.text, event.level)
 
     def _clustered(self, event: e.Clustered) -> None:
@@ -300,6 +302,8 @@ class RunState:
             pull.outcome, pull.ended = "dropped", True
             # A pull that made no candidate (duplicates only, a provider's failure) does not use up an iteration.
             self.pulls_ended += bool(pull.candidate_ids)
+        self.cost_usd += event.cost_usd
+        self.tokens += event.tokens
         self._say(event, f"pull {event.pull} dropped: {event.reason}", "warning")
 
     def _generated(self, event: e.Generated) -> None:

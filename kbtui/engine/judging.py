@@ -1,0 +1,74 @@
+"""One candidate through the judge, a stage at a time. Each step emits the event that says it was done."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kbtui.engine import cascade
+from kbtui.engine.best import export_best
+from kbtui.engine.plan import INJECTED
+from kbtui.engine.tools import Tools
+from kbtui.evaluate.lane import Evaluated, Lane
+from kbtui.state import events as e
+from kbtui.state.records import BASELINE_ID, STRATEGIES, KernelFacts, Timing
+from kbtui.state.run_state import Candidate
+
+
+async def compile_candidate(tools: Tools, candidate: Candidate) -> None:
+    """What costs no compiler first; then the compiler. Emits Pruned, Verified (against the rules) or Compiled."""
+    if candidate.generator == INJECTED and (twin := cascade.duplicate(tools.state, candidate)):
+        tools.emitter.emit(twin)
+        return
+    tools.show("compiling", "", candidate.pull, candidate.id)
+    report = tools.report(candidate)
+    compilation = await tools.lane.call(lambda lane: lane.compile(candidate.source, report))
+    tools.emitter.emit(e.Compiled(candidate_id=candidate.id, compilation=compilation))
+
+
+async def verify_candidate(tools: Tools, candidate: Candidate) -> None:
+    """Emits Pruned for what compiled and cannot win, else Verified."""
+    if candidate.id != BASELINE_ID and (pruned := cascade.after_compiling(tools.state, candidate)):
+        tools.emitter.emit(pruned)
+        return
+    tools.show("verifying", "", candidate.pull, candidate.id)
+    report, kernels = tools.report(candidate), _kernels(candidate)
+    verification = await tools.lane.call(lambda lane: lane.verify(candidate.source, kernels, report))
+    tools.emitter.emit(e.Verified(candidate_id=candidate.id, verification=verification))
+
+
+async def time_candidate(tools: Tools, candidate: Candidate) -> None:
+    """Emits Timed. The GPU counters are left alone meanwhile."""
+    tools.show("timing", "", candidate.pull, candidate.id)
+    report, kernels = tools.report(candidate), _kernels(candidate)
+    baseline = _timing(tools, BASELINE_ID) if candidate.id != BASELINE_ID else None
+    parent = _timing(tools, candidate.parent_id) if candidate.parent_id is not None else None
+
+    def job(lane: Lane) -> Evaluated:
+        with tools.sampler.paused():
+            return lane.time(candidate.source, kernels, baseline, tools.baseline_source, parent, report)
+
+    evaluated = await tools.lane.call(job)
+    tools.emitter.emit(e.Timed(candidate_id=candidate.id, timing=evaluated.timing, signature=evaluated.signature))
+
+
+async def find_moves(tools: Tools, candidate: Candidate) -> None:
+    """Emits MovesFound with a number for every strategy, 0 where there is none."""
+    entry = tools.started.problem.entry
+    offered = await asyncio.to_thread(tools.generator.moves, candidate.source, entry)
+    moves: dict[str, int] = {strategy: offered.get(strategy, 0) for strategy in STRATEGIES}
+    tools.emitter.emit(e.MovesFound(candidate_id=candidate.id, moves=moves))
+
+
+def promote(tools: Tools, candidate: Candidate) -> None:
+    """Export the candidate, then say so: a crash in between exports it once more."""
+    path = export_best(tools.started.run_id, candidate.source)
+    tools.emitter.emit(e.BestChanged(candidate_id=candidate.id, path=str(path)))
+
+
+def _kernels(candidate: Candidate) -> tuple[KernelFacts, ...]:
+    assert candidate.compilation is not None, "compiled before it is verified or timed"
+    return candidate.compilation.kernels
+
+
+def _timing(tools: Tools, candidate_id: int) -> Timing | None:
+    return tools.state.candidates[candidate_id].timing

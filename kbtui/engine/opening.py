@@ -1,0 +1,166 @@
+"""What a run is made from: a fresh specification, or what a journal recorded."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+import kbtui
+from kbtui import paths
+from kbtui.engine.devices import choose_device
+from kbtui.engine.spec import DEFAULT_BUDGET_USD, DEFAULT_ITERATIONS, RunSpec, run_id_for
+from kbtui.engine.stopping import Stopped
+from kbtui.errors import EnvironmentFailure, KbtuiError, ProblemError, UsageError
+from kbtui.evaluate.lane import LaneFacts, LaneSpec
+from kbtui.history.journal import read_journal
+from kbtui.problems.folder import ProblemFolder
+from kbtui.search.policy import Policy
+from kbtui.state import events as e
+from kbtui.state.run_state import RunState
+from kbtui.text import redact
+
+
+def named(spec: RunSpec) -> RunSpec:
+    """The specification with an id. Raises UsageError for what no run could do."""
+    spec.check()
+    return msgspec.structs.replace(spec, run_id=spec.run_id or run_id_for(spec.problem))
+
+
+def new_state(run_id: str) -> RunState:
+    """The state of a run that is yet to start. Raises UsageError when it exists already."""
+    if paths.journal_file(run_id).exists():
+        raise UsageError(f"run {run_id} exists: continue it by kbtui run --continue {run_id}, or choose another id")
+    return RunState()
+
+
+def recorded_state(run_id: str) -> RunState:
+    """The state to go on from. Raises UsageError when the run never started, JournalError for a damaged journal."""
+    state = RunState().apply_all(read_journal(paths.journal_file(run_id)))
+    if state.started is None:
+        raise UsageError(f"run {run_id} never started: there is nothing to continue, start a new run")
+    return state
+
+
+def completed(spec: RunSpec, state: RunState) -> RunSpec:
+    """The specification with device and interpreter filled in; of a run that goes on, what its journal recorded. Raises
+    UsageError for a device that does not exist."""
+    started = state.started
+    if started is None:
+        return msgspec.structs.replace(spec, device=choose_device(spec.device), python=spec.python or sys.executable)
+    return msgspec.structs.replace(
+        spec,
+        problem=started.problem.path,
+        generator=started.generator,
+        model=started.model,
+        policy=started.policy,
+        policy_parameters=started.policy_parameters,
+        objective=started.objective,
+        device=started.device.lane,
+        target=started.device.target,
+        python=spec.python or started.python,
+        seed=started.seed,
+        parallel=started.parallel,
+    )
+
+
+@contextmanager
+def discarded_unless_started(run_id: str) -> Iterator[None]:
+    """Remove the run's folder when the block fails as expected before there is a journal: nothing happened in it. After
+    an unexpected error it stays, with the traceback in run.log."""
+    try:
+        yield
+    except (KbtuiError, Stopped):
+        if not paths.journal_file(run_id).exists():
+            shutil.rmtree(paths.run_dir(run_id), ignore_errors=True)
+        raise
+
+
+def keep_problem(run_id: str, problem: ProblemFolder) -> None:
+    """Keep what the run is about beside its journal: the problem's two files, as they were, without secrets."""
+    folder = paths.run_dir(run_id) / "problem"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for file in (problem.kernel_file, problem.problem_file):
+        (folder / file.name).write_text(redact(file.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def lane_spec(spec: RunSpec, problem: ProblemFolder) -> LaneSpec:
+    """How the run's lane is made. Its scratch folder bears the run's name, so that what a killed process left is found."""
+    return LaneSpec(
+        problem=problem.path,
+        device=spec.device,
+        target=spec.target,
+        python=spec.python,
+        scratch=_empty_scratch(spec.run_id),
+        seed=spec.seed,
+        objective=spec.objective,
+    )
+
+
+def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, hidden: str) -> e.RunStarted:
+    """The first event of a new run. `hidden` says whether candidates cannot read this process's memory."""
+    return e.RunStarted(
+        journal_version=e.JOURNAL_VERSION,
+        run_id=spec.run_id,
+        problem=facts.problem,
+        device=facts.device,
+        timing=facts.timing,
+        policy=spec.policy,
+        policy_parameters=policy.parameters,
+        generator=spec.generator,
+        model=spec.model,
+        objective=spec.objective,
+        seed=spec.seed,
+        iterations=DEFAULT_ITERATIONS if spec.iterations is None else spec.iterations,
+        budget_usd=DEFAULT_BUDGET_USD if spec.budget_usd is UNSET else spec.budget_usd,
+        parallel=spec.parallel,
+        versions=_versions(facts),
+        isolation={**facts.isolation, "run process not readable": hidden},
+        python=spec.python,
+        host=platform.node(),
+        user=user(),
+        arguments=spec.arguments,
+    )
+
+
+def continued_event(spec: RunSpec, facts: LaneFacts, started: e.RunStarted, cut_bytes: int) -> e.RunContinued:
+    """What says that a new process goes on. Raises ProblemError or EnvironmentFailure when the run would compare what
+    cannot be compared: another problem, or measured times with modelled ones or with another device's."""
+    if facts.problem.digest != started.problem.digest:
+        kept = paths.run_dir(started.run_id) / "problem"
+        raise ProblemError(
+            f"{started.problem.path} has changed since the run started: put back the files kept in {kept}, or start a "
+            "new run"
+        )
+    if (facts.timing, facts.device.name) != (started.timing, started.device.name):
+        raise EnvironmentFailure(
+            f"the run's times are {started.timing} on {started.device.name}, here they would be {facts.timing} on "
+            f"{facts.device.name}: continue it on the same device, or start a new run"
+        )
+    return e.RunContinued(pid=os.getpid(), cut_bytes=cut_bytes, versions=_versions(facts), iterations=spec.iterations)
+
+
+def _versions(facts: LaneFacts) -> dict[str, str]:
+    return {**facts.versions, "kbtui": kbtui.__version__, "run process python": platform.python_version()}
+
+
+def user() -> str:
+    """The name of whoever runs this process, the uid where it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose uid has no name
+        return str(os.getuid())
+
+
+def _empty_scratch(run_id: str) -> Path:
+    path = paths.socket_dir() / f"{run_id}.lane"
+    shutil.rmtree(path, ignore_errors=True)
+    return path

@@ -1,0 +1,189 @@
+"""A pull from its choice to its reward. Each step emits events of which every prefix leads on to the rest (plan.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+from kbtui.engine.commands import arm_name
+from kbtui.engine.plan import INJECTED, failed, unjudged
+from kbtui.engine.tools import Tools
+from kbtui.generate.digest import source_digest, syntax_digest
+from kbtui.generate.generator import Exhausted, Request, Written
+from kbtui.search import cluster, mask, reward
+from kbtui.search.policy import Choice, Purpose
+from kbtui.state import events as e
+from kbtui.state.records import BASELINE_ID
+from kbtui.state.run_state import Candidate, Pull
+from kbtui.text import redact
+
+ATTEMPTS = 3
+"""So many duplicates in a row, and the generator has nothing more to give for this parent and strategy."""
+
+
+def write_baseline(tools: Tools) -> None:
+    """Candidate 0 is the problem's kernel as it is."""
+    source = redact(tools.baseline_source)
+    tools.emitter.emit(
+        e.Generated(
+            candidate_id=BASELINE_ID,
+            parent_id=None,
+            pull=0,
+            strategy=None,
+            generator="baseline",
+            move="baseline",
+            source=source,
+            source_digest=source_digest(source),
+            syntax_digest=syntax_digest(source),
+        )
+    )
+
+
+def take_injection(tools: Tools, seq: int) -> None:
+    """Make a person's own version a candidate: a child of the pinned parent or the best, of no pull and no strategy."""
+    state, injected = tools.state, tools.state.injections[seq]
+    parent = state.pinned if state.pinned is not None else state.best_id
+    tools.emitter.emit(
+        e.Generated(
+            candidate_id=_next_id(tools),
+            parent_id=parent,
+            pull=0,
+            strategy=None,
+            generator=INJECTED,
+            move=injected.name,
+            source=injected.source,
+            source_digest=source_digest(injected.source),
+            syntax_digest=syntax_digest(injected.source),
+            by=injected.by,
+        )
+    )
+
+
+async def choose(tools: Tools, pull: int) -> bool:
+    """Cluster if due, mask, and select an arm with a parent: a person's wish first, then the policy's. False: no arm is left."""
+    state = tools.state
+    tools.show("selecting", "", pull)
+    if cluster.due(state, pull):
+        # scikit-learn takes a second or two to import; the clustering itself takes milliseconds.
+        await asyncio.to_thread(importlib.import_module, "sklearn.cluster")
+        tools.emitter.emit(cluster.cluster(state, pull, tools.started.seed))
+    masked = mask.mask(state, pull, tools.policy.parameters)
+    if (masked.signatures, masked.held) != (state.signatures, state.held):
+        tools.emitter.emit(masked)
+    while state.forces:
+        forced = state.forces[min(state.forces)]
+        choice = tools.policy.force(state, pull, forced.strategy, forced.cluster, forced.parent_id)
+        if choice is not None and not state.banned(choice.cluster, choice.strategy):
+            _select(tools, pull, choice, forced.seq)
+            return True
+        why = "no move of that kind is left" if choice is None else "it was banned since"
+        text = f"{arm_name(forced.cluster, forced.strategy)}, forced by {forced.by}, cannot be played: {why}"
+        tools.emitter.emit(e.Noted(level="warning", text=text, drops_force=forced.seq))
+    choices = tools.policy.propose(state, pull, 1)
+    if choices:
+        _select(tools, pull, choices[0], None)
+    return bool(choices)
+
+
+async def generate(tools: Tools, pull: Pull) -> None:
+    """Have the pull's candidate written. What has been seen before costs no pull: the generator is asked again, and after
+    `ATTEMPTS` duplicates, or when it says so, the strategy is no arm for this parent any more and the pull is dropped."""
+    state = tools.state
+    parent = state.candidates[pull.parent_id]
+    tools.show("generating", f"{pull.strategy} from #{parent.id}", pull.number)
+    tried = {state.candidates[child].move for child in parent.children}
+    cost, tokens = 0.0, 0
+    for _ in range(ATTEMPTS):
+        written = await tools.generator.write(_request(tools, pull, parent, frozenset(tried)))
+        if isinstance(written, Exhausted):
+            _exhausted(tools, pull, parent, written.reason, cost, tokens)
+            return
+        cost, tokens = cost + written.cost_usd, tokens + written.tokens
+        source = redact(written.source)
+        digest = syntax_digest(source)
+        if digest not in state.digests:
+            _generated(tools, pull, written, source, digest, cost, tokens)
+            return
+        tried.add(written.move)
+    _exhausted(tools, pull, parent, f"{ATTEMPTS} duplicates in a row", cost, tokens)
+
+
+def end_pull(tools: Tools, pull: Pull, candidate: Candidate) -> None:
+    """Reward the arm; or drop the pull when the outcome says nothing about the candidate."""
+    reason = unjudged(candidate)
+    if reason:
+        tools.emitter.emit(e.PullDropped(pull=pull.number, owner="environment", reason=reason))
+        return
+    parent = tools.state.candidates[pull.parent_id]
+    earned = 0.0 if failed(candidate) else reward.paper_reward(parent, candidate)
+    tools.emitter.emit(
+        reward.rewarded(tools.state, pull.number, pull.cluster, pull.strategy, candidate.id, earned, candidate.status)
+    )
+
+
+def _select(tools: Tools, pull: int, choice: Choice, forced: int | None) -> None:
+    tools.emitter.emit(
+        e.Selected(
+            pull=pull,
+            cluster=choice.cluster,
+            strategy=choice.strategy,
+            parent_id=choice.parent_id,
+            scores=choice.scores,
+            runner_up=choice.runner_up,
+            forced=forced,
+            reason=choice.reason,
+        )
+    )
+
+
+def _request(tools: Tools, pull: Pull, parent: Candidate, tried: frozenset[str]) -> Request:
+    started = tools.started
+    return Request(
+        problem=started.problem,
+        device=started.device,
+        parent=parent,
+        strategy=pull.strategy,
+        pull=pull.number,
+        seed=(started.seed, pull.number, int(Purpose.MOVE)),
+        seen=frozenset(tools.state.digests),
+        tried=tried,
+    )
+
+
+def _generated(tools: Tools, pull: Pull, written: Written, source: str, digest: str, cost: float, tokens: int) -> None:
+    tools.emitter.emit(
+        e.Generated(
+            candidate_id=_next_id(tools),
+            parent_id=pull.parent_id,
+            pull=pull.number,
+            strategy=pull.strategy,
+            generator=tools.generator.name,
+            move=written.move,
+            source=source,
+            source_digest=source_digest(source),
+            syntax_digest=digest,
+            detail=written.detail,
+            cost_usd=cost,
+            tokens=tokens,
+        )
+    )
+
+
+def _exhausted(tools: Tools, pull: Pull, parent: Candidate, reason: str, cost: float, tokens: int) -> None:
+    # First what keeps the arm from being chosen again, and only if it is not known: after a crash between the two, the
+    # pull is still open and the second follows alone.
+    if parent.moves.get(pull.strategy, 0):
+        tools.emitter.emit(e.MovesFound(candidate_id=parent.id, moves={**parent.moves, pull.strategy: 0}))
+    tools.emitter.emit(
+        e.PullDropped(
+            pull=pull.number,
+            owner=None,
+            reason=f"no new {pull.strategy} variant of #{parent.id}: {reason}",
+            cost_usd=cost,
+            tokens=tokens,
+        )
+    )
+
+
+def _next_id(tools: Tools) -> int:
+    return max(tools.state.candidates, default=BASELINE_ID) + 1

@@ -1,0 +1,54 @@
+"""What every step of a run works with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kbtui.engine.emit import Emitter
+from kbtui.engine.lane_thread import LaneThread
+from kbtui.evaluate.lane import Report
+from kbtui.generate.generator import Generator
+from kbtui.search.policy import Policy
+from kbtui.state.events import Progressed, RunStarted
+from kbtui.state.run_state import Candidate, RunState
+from kbtui.telemetry.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The parts of a live run. `baseline_source` is what the problem's kernel.py holds."""
+
+    emitter: Emitter
+    lane: LaneThread
+    generator: Generator
+    policy: Policy
+    sampler: Sampler
+    baseline_source: str
+
+    @property
+    def state(self) -> RunState:
+        return self.emitter.state
+
+    @property
+    def started(self) -> RunStarted:
+        """The run's first event; there is one before any step."""
+        assert self.state.started is not None
+        return self.state.started
+
+    def show(self, stage: str, text: str = "", pull: int = 0, candidate_id: int | None = None) -> None:
+        """Let viewers know what is being done. Only from the loop's thread."""
+        self.emitter.show(Progressed(stage=stage, text=text, pull=pull, candidate_id=candidate_id))
+
+    def report(self, candidate: Candidate) -> Report:
+        """What a lane calls from its thread to say how far it is with `candidate`."""
+        loop = asyncio.get_running_loop()
+        show: Callable[[str, str, int, int | None], None] = self.show
+
+        def say(stage: str, text: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody watches any more
+                loop.call_soon_threadsafe(show, stage, text, candidate.pull, candidate.id)
+
+        return say

@@ -1,0 +1,297 @@
+"""A lane and a generator whose results follow from the source alone, so that a run needs no torch and two runs
+that make the same choices are equal."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from kbtui.engine.engine import Engine, Parts
+from kbtui.engine.spec import RunSpec
+from kbtui.errors import EnvironmentFailure, ProviderFailure
+from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
+from kbtui.generate.generator import Exhausted, Generator, Request, Written
+from kbtui.history.journal import read_journal
+from kbtui.paths import journal_file
+from kbtui.search.registry import make_policy
+from kbtui.state import events as e
+from kbtui.state.records import (
+    CaseInfo,
+    CaseTiming,
+    Compilation,
+    DeviceInfo,
+    KernelFacts,
+    ProblemInfo,
+    Reading,
+    Signature,
+    Timing,
+    Verification,
+)
+from kbtui.state.run_state import RunState
+
+PROBLEM = "vector_add"
+SHARED_LIMIT = 232448
+OFFERS: dict[str, int] = {"tiling": 12, "vectorization": 8, "pipeline": 3}
+"""Moves on every source; the other strategies are no arms."""
+
+
+def value_of(source: str) -> int:
+    """The number that a written candidate carries; 0 for the baseline."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "VALUE":
+            return int(ast.literal_eval(node.value))
+    return 0
+
+
+def variant(value: int) -> str:
+    return f"VALUE = {value}\n\n\ndef vector_add(x, y):\n    return x + y\n"
+
+
+@dataclass
+class Script:
+    """What goes wrong. `fail_at` maps (method, value) to the error to raise, once each; `block` holds a method back
+    until `go` is set or the job is cancelled."""
+
+    timing: str = "measured"
+    fail_at: dict[tuple[str, int], Exception] = field(default_factory=dict)
+    baseline_verdict: str = "correct"
+    start_errors: list[Exception] = field(default_factory=list)
+    block: str = ""
+    go: threading.Event = field(default_factory=threading.Event)
+    blocked: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    calls: list[tuple[str, int]] = field(default_factory=list)
+    started: int = 0
+    closed: int = 0
+
+
+class FakeLane(Lane):
+    """Value modulo 10 decides: 1 does not compile, 2 is wrong, 3 needs too much shared memory, 4 compiles to the code of
+    the baseline, 5 cannot be checked here, the rest is correct and value % 7 decides its speed."""
+
+    def __init__(self, spec: LaneSpec, script: Script) -> None:
+        self.spec, self.script = spec, script
+
+    def start(self) -> LaneFacts:
+        self.script.started += 1
+        if self.script.start_errors and (error := self.script.start_errors.pop(0)):
+            raise error
+        self.facts = LaneFacts(
+            device=DeviceInfo(
+                lane=self.spec.device,
+                kind="cpu",
+                name="fake sm_90",
+                target=self.spec.target,
+                shared_limit_bytes=SHARED_LIMIT,
+                threads_per_multiprocessor=2048,
+            ),
+            timing=self.script.timing,  # type: ignore[arg-type]
+            versions={"torch": "2.0-fake"},
+            isolation={"no new privileges": "on"},
+            problem=ProblemInfo(
+                name=self.spec.problem.name,
+                path=str(self.spec.problem),
+                entry="vector_add",
+                digest="0" * 64,
+                cases=(CaseInfo(name="n=1024", fields={"n": 1024}),),
+            ),
+        )
+        return self.facts
+
+    def _begin(self, method: str, source: str, report: Report) -> int:
+        value = value_of(source)
+        self.script.calls.append((method, value))
+        report(method, f"value {value}")
+        if self.script.block == method:
+            self.script.blocked.set()
+            self.script.go.wait(timeout=30)
+        error = self.script.fail_at.pop((method, value), None)
+        if error is not None:
+            raise error
+        return value
+
+    def compile(self, source: str, report: Report) -> Compilation:
+        value = self._begin("compile", source, report)
+        if value % 10 == 1:
+            return Compilation(ok=False, reason=f"error: value {value}", detail="Traceback ...")
+        kernel = KernelFacts(
+            name="add_kernel",
+            target="sm_90",
+            registers=32 + value % 5,
+            spill_bytes=0,
+            shared_bytes=SHARED_LIMIT + 1 if value % 10 == 3 else 1024,
+            num_warps=4,
+            num_stages=3,
+            threads=128,
+            occupancy_percent=50.0 + value % 40,
+            code_digest="code 0" if value % 10 == 4 else f"code {value}",
+            constants={"BLOCK": 1024},
+        )
+        return Compilation(ok=True, kernels=(kernel,))
+
+    def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
+        value = self._begin("verify", source, report)
+        assert kernels
+        if value == 0 and self.script.baseline_verdict != "correct":
+            return Verification(verdict="wrong", stage="boundary", reason="differs", error=float("inf"), allowed=1e-5)
+        if value % 10 == 2:
+            return Verification(verdict="wrong", stage="boundary", reason="differs", error=float("inf"), allowed=1e-5)
+        if value % 10 == 5:
+            return Verification(verdict="unknown", stage="interpreter", owner="environment", reason="not interpretable")
+        return Verification(verdict="correct", stage="done", cases_checked=9, error=1e-7, allowed=1e-5)
+
+    def time(
+        self,
+        source: str,
+        kernels: tuple[KernelFacts, ...],
+        baseline: Timing | None,
+        baseline_source: str,
+        parent: Timing | None,
+        report: Report,
+    ) -> Evaluated:
+        value = self._begin("time", source, report)
+        assert value_of(baseline_source) == 0
+        assert (baseline is None) == (value == 0)
+        signature = Signature(sm=Reading(20.0 + value % 50, "ncu"), dram=Reading(30.0 + value % 60, "ncu"))
+        ratio = 1.0 if baseline is None else 0.8 + (value % 7) / 10
+        if self.script.timing == "modelled":
+            verdict = "not worse" if ratio >= 1 else "worse"
+            timing = Timing(
+                kind="modelled",
+                verdict=verdict,  # type: ignore[arg-type]
+                cases=(CaseTiming(case="n=1024", estimate_ms=1 / ratio, estimate_ratio=ratio),),
+                estimate=ratio,
+                parent_estimate=ratio / (parent.estimate or 1.0) if parent else None,
+            )
+            return Evaluated(timing=timing, signature=signature)
+        verdict = "faster" if ratio > 1.05 else "slower" if ratio < 0.95 else "same"
+        timing = Timing(
+            kind="measured",
+            verdict=verdict,  # type: ignore[arg-type]
+            cases=(CaseTiming(case="n=1024", ms=1 / ratio, low_ms=0.99 / ratio, high_ms=1.01 / ratio, ratio=ratio),),
+            ratio=ratio,
+            low=ratio * 0.99,
+            high=ratio * 1.01,
+            parent_ratio=ratio / (parent.ratio or 1.0) if parent else None,
+            pairs=3,
+        )
+        return Evaluated(timing=timing, signature=signature)
+
+    def cancel(self) -> None:
+        self.script.cancelled.set()
+        self.script.go.set()
+
+    def close(self) -> None:
+        self.script.closed += 1
+
+
+class FakeGenerator(Generator):
+    """Numbers drawn from few, so that duplicates happen. `fail_pulls` maps a pull to the error to raise, once."""
+
+    name = "fake"
+
+    def __init__(self, values: int = 200, fail_pulls: dict[int, Exception] | None = None) -> None:
+        self.values = values
+        self.fail_pulls = fail_pulls or {}
+        self.written: list[int] = []
+
+    def moves(self, source: str, entry: str) -> dict[str, int]:
+        assert entry == "vector_add"
+        ast.parse(source)
+        return dict(OFFERS)
+
+    async def write(self, request: Request) -> Written | Exhausted:
+        error = self.fail_pulls.pop(request.pull, None)
+        if error is not None:
+            raise error
+        rng = np.random.default_rng([*request.seed, len(request.tried)])
+        value = int(rng.integers(1, self.values))
+        self.written.append(value)
+        if value % 23 == 0:
+            return Exhausted("nothing left to try")
+        return Written(source=variant(value), move=f"value {value}", cost_usd=0.01, tokens=10)
+
+
+@dataclass
+class Run:
+    """One run with fakes: `await run.go()`; then look at `events` (durable) and `state`."""
+
+    spec: RunSpec
+    script: Script = field(default_factory=Script)
+    generator: FakeGenerator = field(default_factory=FakeGenerator)
+    attended: bool = False
+    events: list[e.Event] = field(default_factory=list)
+    ingested: int = 0
+    ingest_error: Exception | None = None
+    on_event: Callable[[e.Event], None] | None = None
+
+    def parts(self) -> Parts:
+        return Parts(
+            make_lane=lambda spec: FakeLane(spec, self.script),
+            make_generator=lambda _: self.generator,
+            make_policy=lambda made: make_policy(made.policy, made.policy_parameters),
+            ingest=self._ingest,
+            harden=lambda: "off: tests",
+        )
+
+    def engine(self) -> Engine:
+        return Engine(self.spec, self.parts(), attended=self.attended)
+
+    async def go(self) -> RunState:
+        await self.engine().run(self.hear, lambda: None)
+        return self.state
+
+    def hear(self, event: e.Event) -> None:
+        if e.is_durable(event):
+            self.events.append(event)
+        if self.on_event is not None:
+            self.on_event(event)
+
+    @property
+    def state(self) -> RunState:
+        return RunState().apply_all(read_journal(journal_file(self.spec.run_id)))
+
+    def _ingest(self) -> int:
+        self.ingested += 1
+        if self.ingest_error is not None:
+            raise self.ingest_error
+        return 0
+
+
+def spec(run_id: str = "fake-1", **changes: object) -> RunSpec:
+    """A specification on the bundled vector_add and the cpu lane."""
+    fields: dict[str, object] = {"problem": PROBLEM, "run_id": run_id, "iterations": 8, "device": "cpu"}
+    fields |= {"policy_parameters": {"period": 4, "clusters": 2}, **changes}
+    return RunSpec(**fields)  # type: ignore[arg-type]
+
+
+def journal(run_id: str) -> list[e.Event]:
+    return read_journal(journal_file(run_id))
+
+
+def environment_failure() -> EnvironmentFailure:
+    return EnvironmentFailure("the driver is gone")
+
+
+def provider_failure() -> ProviderFailure:
+    return ProviderFailure("429: too many requests")
+
+
+def sequence(events: list[e.Event]) -> list[tuple[object, ...]]:
+    """What matters of a run's course: every event but the lifecycle's, without numbers and times."""
+    import msgspec
+
+    return [
+        (type(event).__name__, msgspec.to_builtins(msgspec.structs.replace(event, seq=0, t=0.0, elapsed=0.0)))
+        for event in events
+        if not isinstance(event, e.RunStarted | e.RunContinued | e.RunStopped | e.Noted)
+    ]
+
+
+def first_lines(path: Path, count: int) -> bytes:
+    return b"".join(path.read_bytes().splitlines(keepends=True)[:count])
