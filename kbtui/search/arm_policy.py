@@ -79,7 +79,8 @@ class ArmPolicy(Policy):
             return None
         allowed = [score for score in wanted if not state.banned(score.cluster, strategy)]
         chosen = max(allowed or wanted, key=lambda score: (score.score, -score.cluster))
-        return self._choice(state, pull, chosen, scores, parent_id)
+        choice = self._choice(state, pull, chosen, scores, parent_id)
+        return msgspec.structs.replace(choice, reason="forced by a person")
 
     def pick(self, eligible: Sequence[ArmScore], generator: np.random.Generator) -> ArmScore:
         """The arm to play, of those that are not held back: the highest score, a draw among equals."""
