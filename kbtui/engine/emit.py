@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -62,21 +62,41 @@ class Emitter:
             listener(event)
 
     def _sealed(self, event: E) -> E:
-        fields = _plain(msgspec.to_builtins(event, str_keys=True))
+        fields = msgspec.to_builtins(event, str_keys=True)
+        # One look at the environment per event, not per string: it is only taken apart when there is something to find.
+        text = "\n".join(_strings(fields))
+        mend = _mended if _mended(text) != text else str
+        fields = _plain(fields, mend)
         fields["t"] = clock.wall()
         fields["elapsed"] = self._elapsed_before + clock.monotonic() - self._began
         return msgspec.convert(fields, type(event), str_keys=True)
 
 
-def _plain(value: Any) -> Any:
-    """`value` with every string redacted, keys included, and what JSON lacks replaced: lone surrogates by `?`, NaN and
-    infinities by None."""
+def _mended(text: str) -> str:
+    """`text` without secrets and without lone surrogates, which JSON lacks."""
+    return redact(text).encode("utf-8", "replace").decode()
+
+
+def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        return redact(value).encode("utf-8", "replace").decode()
+        yield value
+    elif isinstance(value, dict):
+        yield from value
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _strings(inner)
+
+
+def _plain(value: Any, mend: Callable[[str], str]) -> Any:
+    """`value` with every string mended, keys included, and numbers that JSON lacks (NaN, infinities) as None."""
+    if isinstance(value, str):
+        return mend(value)
     if isinstance(value, dict):
-        return {_plain(key): _plain(inner) for key, inner in value.items()}
+        return {mend(key): _plain(inner, mend) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [_plain(inner, mend) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from kbtui.engine import cascade
 from kbtui.engine.best import export_best
 from kbtui.engine.plan import INJECTED
 from kbtui.engine.tools import Tools
 from kbtui.evaluate.lane import Evaluated, Lane
+from kbtui.evaluate.policy import static_policy
 from kbtui.state import events as e
-from kbtui.state.records import BASELINE_ID, STRATEGIES, KernelFacts, Timing
+from kbtui.state.records import BASELINE_ID, STRATEGIES, Correctness, KernelFacts, Timing, Verification
 from kbtui.state.run_state import Candidate
 
 
@@ -18,6 +20,9 @@ async def compile_candidate(tools: Tools, candidate: Candidate) -> None:
     """What costs no compiler first; then the compiler. Emits Pruned, Verified (against the rules) or Compiled."""
     if candidate.generator == INJECTED and (twin := cascade.duplicate(tools.state, candidate)):
         tools.emitter.emit(twin)
+        return
+    if candidate.id != BASELINE_ID and (against := _against_the_rules(tools, candidate)):
+        tools.emitter.emit(e.Verified(candidate_id=candidate.id, verification=against))
         return
     tools.show("compiling", "", candidate.pull, candidate.id)
     report = tools.report(candidate)
@@ -63,6 +68,19 @@ def promote(tools: Tools, candidate: Candidate) -> None:
     """Export the candidate, then say so: a crash in between exports it once more."""
     path = export_best(tools.started.run_id, candidate.source)
     tools.emitter.emit(e.BestChanged(candidate_id=candidate.id, path=str(path)))
+
+
+def _against_the_rules(tools: Tools, candidate: Candidate) -> Verification | None:
+    """What the source alone proves against the candidate; None when nothing."""
+    findings = static_policy(candidate.source, tools.baseline_source, tools.started.problem.entry)
+    if not findings:
+        return None
+    return Verification(
+        verdict=cast(Correctness, findings[0].outcome),
+        stage="static",
+        reason=findings[0].reason,
+        detail="\n".join(finding.reason for finding in findings),
+    )
 
 
 def _kernels(candidate: Candidate) -> tuple[KernelFacts, ...]:

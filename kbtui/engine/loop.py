@@ -12,6 +12,9 @@ from kbtui.errors import EnvironmentFailure, KbtuiError, ProviderFailure, UsageE
 from kbtui.state import events as e
 from kbtui.state.commands import AnyCommand
 
+_COSTLY = (plan.Generate, plan.Time, plan.EndPull)
+"""What a power cut must not undo. (A killed process loses no event anyway: each is handed to the kernel at once.)"""
+
 
 class BaselineFailed(KbtuiError):
     """The problem's own kernel did not pass: there is nothing to compare with."""
@@ -60,7 +63,8 @@ class Loop:
                 self._suspend(failure)
             if self._no_arms and not self._asks_for_arms():
                 return "no arms"
-            self._tools.emitter.settle()
+            if isinstance(action, _COSTLY):
+                self._tools.emitter.settle()
 
     async def _do(self, action: plan.Action) -> None:
         tools = self._tools

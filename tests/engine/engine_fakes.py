@@ -49,7 +49,7 @@ def value_of(source: str) -> int:
 
 
 def variant(value: int) -> str:
-    return f"VALUE = {value}\n\n\ndef vector_add(x, y):\n    return x + y\n"
+    return f"VALUE = {value}\n\n\ndef vector_add(x, y):\n    return launch(x, y, VALUE)\n"
 
 
 @dataclass
