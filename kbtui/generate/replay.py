@@ -1,7 +1,7 @@
 """The `replay` generator: recorded replies, for deterministic tests, demonstrations and comparisons of policies.
 
-A recording is a file of JSON lines, one reply each: `{"strategy": ..., "source": ..., "move": ..., "detail": ...}`. `strategy` may
-be left out: then the reply serves any. `parent` (a syntax digest) may be given: then it serves that parent only.
+A recording is a file of JSON lines, one reply each: `{"strategy": ..., "source": ..., "move": ..., "detail": ...}`.
+`strategy` may be left out: then the reply serves any. `parent` (a syntax digest) may be given: then it serves that parent only.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ import libcst as cst
 from kbtui.generate.moves.move import Move, Site
 from kbtui.generate.tree.edits import replacing, to_expression, to_integer, vary_config
 from kbtui.generate.tree.flow import KernelFlow, Use, flow_of
+from kbtui.generate.tree.grids import Grid
 from kbtui.generate.tree.module import Kernel, KernelModule, Launch
 from kbtui.generate.tree.nodes import Edit
-from kbtui.generate.tree.origins import CDIV, Grid, Origin, Origins, entries, integer
+from kbtui.generate.tree.origins import CDIV, Origin, Origins, entries, integer
 from kbtui.state.records import Strategy
 
 DOT_LIMITS = (16, 256)

@@ -10,6 +10,7 @@ from kbtui.generate.moves.move import Move, Site
 from kbtui.generate.tree.axes import axis_of, group_calls, program_calls, shares_tiles, two_axes
 from kbtui.generate.tree.edits import replacing, to_integer, vary_config
 from kbtui.generate.tree.flow import TL, KernelFlow, flow_of
+from kbtui.generate.tree.grids import grid_tuple
 from kbtui.generate.tree.module import Kernel, KernelModule
 from kbtui.generate.tree.nodes import Edit, Edits, find, walk
 from kbtui.generate.tree.origins import Origins, entries, integer
@@ -133,8 +134,8 @@ class SwapAxes(Move):
             if axis in (0, 1):
                 edits[call.args[0].value] = to_integer(1 - axis)
         for launch in module.launches_of(kernel):
-            grid = _grid_tuple(module, kernel, launch.grid, launch.call)
-            if grid is None:
+            grid = grid_tuple(module, launch)
+            if grid is None or not _two_counts(grid):
                 return None
             first, second = grid.elements[0].value, grid.elements[1].value
             edits[first] = lambda _node, new=second: new  # type: ignore[misc]
@@ -142,30 +143,8 @@ class SwapAxes(Move):
         return edits
 
 
-def _grid_tuple(
-    module: KernelModule, kernel: Kernel, grid: list[cst.BaseExpression], call: cst.Call
-) -> cst.Tuple | None:
-    """The tuple that is the grid, written at the launch, in a lambda, or in one assignment that serves this kernel alone."""
-    if len(grid) != 1:
-        return None
-    expression: cst.BaseExpression | None = grid[0]
-    if isinstance(expression, cst.Name):
-        name = expression.value
-        owner = module.scope_of(call).owner(name)
-        bindings = owner.bindings.get(name, []) if owner is not None else []
-        users = [launch.kernel for launch in module.launches if _uses(launch.grid, name)]
-        if len(bindings) != 1 or any(user is not kernel for user in users):
-            return None
-        expression = bindings[0].value
-    if isinstance(expression, cst.Lambda):
-        expression = expression.body
-    if not isinstance(expression, cst.Tuple) or len(expression.elements) < 2:
-        return None
-    two = expression.elements[:2]
-    if any(isinstance(e, cst.StarredElement) for e in two) or all(integer(e.value) is not None for e in two):
-        return None
-    return expression
-
-
-def _uses(grid: list[cst.BaseExpression], name: str) -> bool:
-    return any(isinstance(e, cst.Name) and e.value == name for e in grid)
+def _two_counts(grid: cst.Tuple) -> bool:
+    """Whether the two first elements are plain expressions, not both of them literals."""
+    two = grid.elements[:2]
+    plain = len(two) == 2 and not any(isinstance(e, cst.StarredElement) for e in two)
+    return plain and not all(integer(e.value) is not None for e in two)

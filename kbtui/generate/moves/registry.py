@@ -5,6 +5,7 @@ from __future__ import annotations
 from kbtui.generate.moves.block_size import BlockSize
 from kbtui.generate.moves.cache import CacheModifier, EvictionPolicy
 from kbtui.generate.moves.move import Move
+from kbtui.generate.moves.program_loop import Persistent, TilesPerProgram
 from kbtui.generate.moves.program_order import GroupedOrder, GroupSize, SwapAxes
 from kbtui.generate.moves.stages import LaunchStages, LoopStages
 from kbtui.generate.moves.unroll import LoopUnroll, StaticRange
@@ -15,6 +16,7 @@ def all_moves() -> list[Move]:
     """One of each, by strategy."""
     return [
         BlockSize(),
+        TilesPerProgram(),
         FewerWarps(),
         LaunchStages(),
         LoopStages(),
@@ -24,6 +26,7 @@ def all_moves() -> list[Move]:
         GroupedOrder(),
         GroupSize(),
         SwapAxes(),
+        Persistent(),
         EvictionPolicy(),
         CacheModifier(),
     ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import libcst as cst
 
 from kbtui.generate.tree.module import Kernel, KernelModule
 from kbtui.generate.tree.nodes import Edit, Edits
 
+Item = TypeVar("Item", cst.Arg, cst.Param)
 Change = Callable[[cst.Call], cst.Call]
 
 
@@ -47,7 +49,7 @@ def with_keyword(name: str, code: str) -> Change:
                 whitespace_before=cst.SimpleWhitespace(""), whitespace_after=cst.SimpleWhitespace("")
             ),
         )
-        return call.with_changes(args=_appended(arguments, new))
+        return call.with_changes(args=appended(arguments, new))
 
     return change
 
@@ -87,10 +89,12 @@ def call_edit(change: Change) -> Edit:
     return edit
 
 
-def _appended(arguments: Sequence[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
-    if not arguments:
+def appended(items: Sequence[Item], new: Item) -> list[Item]:
+    """Arguments or parameters with one more at the end, on a line of its own where the others are."""
+    if not items:
         return [new]
-    *before, last = arguments
+    space = "whitespace_after_arg" if isinstance(new, cst.Arg) else "whitespace_after_param"
+    *before, last = items
     separator = before[-1].comma if before else cst.MaybeSentinel.DEFAULT
     between = _plain(separator.whitespace_after) if isinstance(separator, cst.Comma) else cst.SimpleWhitespace(" ")
     if isinstance(last.comma, cst.Comma):
@@ -99,8 +103,8 @@ def _appended(arguments: Sequence[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
         if isinstance(behind, cst.ParenthesizedWhitespace) and isinstance(between, cst.ParenthesizedWhitespace):
             between = between.with_changes(first_line=behind.first_line)
         new = new.with_changes(comma=last.comma.with_changes(whitespace_after=_plain(behind)))
-    new = new.with_changes(whitespace_after_arg=last.whitespace_after_arg)
-    last = last.with_changes(comma=cst.Comma(whitespace_after=between), whitespace_after_arg=cst.SimpleWhitespace(""))
+    new = new.with_changes(**{space: getattr(last, space)})
+    last = last.with_changes(comma=cst.Comma(whitespace_after=between), **{space: cst.SimpleWhitespace("")})
     return [*before, last, new]
 
 
