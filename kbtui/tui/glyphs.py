@@ -10,7 +10,7 @@ BEST = "★"
 GOOD = "✓"
 BAD = "✗"
 ALARM = "⚠"
-WORK = "⟳"
+WORK = "↻"
 NONE = "·"
 MASKED = "▒"
 BANNED = "⊘"
@@ -27,6 +27,7 @@ OPEN = "▾"
 NEXT_LEFT = "»"
 NEXT_RIGHT = "«"
 BAR = "▌"
+DOT = "•"
 SPARK = "▁▂▃▄▅▆▇█"
 
 TWINS: dict[str, str] = {
@@ -50,6 +51,7 @@ TWINS: dict[str, str] = {
     NEXT_LEFT: ">",
     NEXT_RIGHT: "<",
     BAR: "|",
+    DOT: "o",
     "│": "|",
     "├": "|",
     "└": "`",

@@ -106,13 +106,14 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         assert session is not None
         view = self.query_one("#gpu", LineView)
         if view.display:
-            view.show(Lines(gpu.gpu_lines(session, view.size.width)), note=gpu.age_note(session))
+            view.show(Lines(gpu.gpu_lines(session, view.size.width)), note=gpu.note(session))
 
     def _paint_curve(self) -> None:
         session = self.kbtui.session
         assert session is not None
         view = self.query_one("#curve", LineView)
-        view.show(Lines(curve.curve_lines(session.state, view.size.width, view.rows)))
+        lines = curve.curve_lines(session.state, view.size.width, view.rows)
+        view.show(Lines(lines), note=curve.light_note(session.state))
 
     def _paint_log(self) -> None:
         session = self.kbtui.session
@@ -135,6 +136,7 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
     def _arrange(self) -> None:
         self.set_class(self.wide, "-wide")
         self.set_class(self.size.height < 28, "-short")
+        self.set_class(self.size.height >= 44, "-tall")
         for pane in PANES:
             self.set_class(pane == self.pane, f"-pane-{pane}")
         names = list(PANES)

@@ -125,7 +125,7 @@ def _fits(item: Item, words: list[str]) -> bool:
 
 def _action_item(action: Action) -> Item:
     keys = ", ".join(key_name(key) for key in action.keys)
-    out = LineBuilder().add(" ").left(keys, 16, "key").left(action.label, 16, "strong").add(action.help, "label")
+    out = LineBuilder().add(" ").left(keys, 13, "key").left(action.label, 14, "strong").add(action.help, "label")
     return Item(out.line(), f"action:{action.id}")
 
 
@@ -150,14 +150,14 @@ def palette_screen(screen: KbtuiScreen[Any]) -> PickScreen:
     if session is not None:
         for candidate in list(reversed(session.state.candidates.values()))[:CANDIDATES_MOST]:
             text, role = figure(candidate)
-            out = LineBuilder().add(" ").left(f"#{candidate.id}", 16, "key").left(origin(candidate), 44, "text")
+            out = LineBuilder().add(" ").left(f"#{candidate.id}", 13, "key").left(origin(candidate), 44, "text")
             items.append(
                 Item(
                     out.right(text, 11, role).gap(2).add(candidate.status, "label").line(), f"candidate:{candidate.id}"
                 )
             )
     items += [
-        Item(LineBuilder().add(" ").left("theme", 16, "key").add(name).line(), f"theme:{name}")
+        Item(LineBuilder().add(" ").left("theme", 13, "key").add(name).line(), f"theme:{name}")
         for name in screen.kbtui.theme_names()
     ]
     return PickScreen("Palette", items, "nothing has all these words")

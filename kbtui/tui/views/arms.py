@@ -8,6 +8,7 @@ from kbtui.state.records import STRATEGIES, ArmScore, Signature, Strategy
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs as g
 from kbtui.tui.line import Line, LineBuilder, crop, text_line
+from kbtui.tui.views.status import SHORT
 
 HELD: dict[str, tuple[str, str]] = {
     "masked": (g.MASKED, "mask"),
@@ -99,9 +100,7 @@ def head_line(width: int, at: int | None) -> Line:
     column = column_width(width)
     out = LineBuilder().left("", 5)
     for index, strategy in enumerate(STRATEGIES):
-        name = strategy.replace("access_layout", "layout" if column < 14 else strategy)
-        if len(name) > column - 2:
-            name = name[: 3 if column < 9 else column - 2]
+        name = strategy if len(strategy) < column else SHORT[strategy]
         out.right(name, column - 1, "strong" if index == at else "label").gap()
     return out.line()
 

@@ -14,7 +14,6 @@ from kbtui.tui.views.numbers import speed_of_light
 
 AXIS = 7
 """Cells for the scale on the left."""
-DOT = g.NONE
 Grid = list[list[tuple[str, str]]]
 """Rows of (glyph, role)."""
 
@@ -43,7 +42,7 @@ def curve_lines(state: RunState, width: int, height: int) -> list[Line]:
             grid[row(light)][x] = ("┈", "sol")
     for pull, ratio in trials:
         if low <= ratio <= high:
-            grid[row(ratio)][column(pull)] = (DOT, "trial")
+            grid[row(ratio)][column(pull)] = (g.DOT, "trial")
     _step(grid, [(column(p), row(r)) for p, r in state.curve], column(_reached(state)))
     return [
         *_with_scale(state, grid, light if light is not None and light <= high else None, row),
@@ -71,6 +70,12 @@ def _light_ratio(state: RunState) -> float | None:
         return None
     percent = speed_of_light(base.timing)
     return 100.0 / percent if percent else None
+
+
+def light_note(state: RunState) -> Line:
+    """Where the speed of light lies; nothing when it is unknown."""
+    light = _light_ratio(state)
+    return text_line(f"speed of light {light:.2f}x", "label") if light is not None else ()
 
 
 def _range(ratios: list[float], light: float | None) -> tuple[float, float]:

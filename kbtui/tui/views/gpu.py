@@ -26,12 +26,17 @@ def gpu_lines(session: Session, width: int) -> list[Line]:
     return lines
 
 
-def age_note(session: Session) -> Line:
-    """`12 s ago` where the newest sample is old; nothing while they flow."""
-    if not session.state.gpu:
+def note(session: Session) -> Line:
+    """Beside the title: whether the clocks are held back, and how old the newest sample is once they stop flowing."""
+    samples = session.state.gpu
+    if not samples:
         return ()
-    age = min(session.gpu_age(key) for key in session.state.gpu)
-    return text_line(f"{age:.0f} s ago", "warn") if age > OLD_S else ()
+    out = LineBuilder()
+    _throttle(out, list(samples.values()))
+    age = min(session.gpu_age(key) for key in samples)
+    if age > OLD_S:
+        out.gap(2).add(f"{age:.0f} s ago", "warn")
+    return out.line()
 
 
 def why_none(session: Session) -> str:
@@ -63,18 +68,17 @@ def summary(session: Session) -> str:
 
 def _device_lines(sample: GpuSampled, history: list[GpuSampled], width: int) -> list[Line]:
     first = LineBuilder().add(" ")
-    _percent(first, sample, "busy", "busy_percent")
+    _value(first, sample, "busy", "busy_percent", "%")
     _spark(first, history, "busy_percent", 100.0, width)
-    _percent(first.gap(2), sample, "SM", "sm_active_percent")
-    _percent(first.gap(2), sample, "DRAM", "dram_active_percent")
+    _value(first.gap(2), sample, "SM", "sm_active_percent", "%")
+    _value(first.gap(2), sample, "DRAM", "dram_active_percent", "%")
     _spark(first, history, "dram_active_percent", 100.0, width)
-    _of(first.gap(2), sample, "clock", "sm_clock_mhz", "sm_clock_max_mhz", "MHz")
     second = LineBuilder().add(" ")
     _memory(second, sample)
     _of(second.gap(2), sample, "power", "power_w", "power_limit_w", "W")
     _spark(second, history, "power_w", sample.values.get("power_limit_w", 0.0), width)
     _value(second.gap(2), sample, "", "temperature_c", "°C")
-    _throttle(second.gap(2), sample)
+    _of(second.gap(2), sample, "" if width < 74 else "clock", "sm_clock_mhz", "sm_clock_max_mhz", "MHz")
     return [crop(first.line(), width), crop(second.line(), width)]
 
 
@@ -95,12 +99,9 @@ def _value(out: LineBuilder, sample: GpuSampled, word: str, key: str, unit: str)
         out.add(f"{value:.0f} {unit}", "strong")
 
 
-def _percent(out: LineBuilder, sample: GpuSampled, word: str, key: str) -> None:
-    _value(out, sample, word, key, "%")
-
-
 def _of(out: LineBuilder, sample: GpuSampled, word: str, key: str, limit: str, unit: str) -> None:
-    out.add(f"{word} ", "label")
+    if word:
+        out.add(f"{word} ", "label")
     value = sample.values.get(key)
     if value is None:
         _missing(out, sample, key)
@@ -117,20 +118,22 @@ def _memory(out: LineBuilder, sample: GpuSampled) -> None:
     if used is None:
         _missing(out, sample, "memory_used_bytes")
         return
-    out.add(n.bytes_text(used), "strong")
     total = sample.values.get("memory_total_bytes")
-    if total is not None:
-        out.add(f" of {n.bytes_text(total)}", "label")
-
-
-def _throttle(out: LineBuilder, sample: GpuSampled) -> None:
-    throttled = sample.values.get("throttle")
-    if throttled is None:
-        _missing(out.add("throttling ", "label"), sample, "throttle")
-    elif throttled:
-        out.add(f"{g.ALARM} throttled", "bad").add(f": {', '.join(sample.reasons)}" if sample.reasons else "", "bad")
+    if total is None:
+        out.add(n.bytes_text(used), "strong")
     else:
-        out.add(f"{g.GOOD} no throttling", "good")
+        out.add(f"{used / 2**30:.1f}", "strong").add(f"/{total / 2**30:.0f} GB", "label")
+
+
+def _throttle(out: LineBuilder, samples: list[GpuSampled]) -> None:
+    held = [sample for sample in samples if sample.values.get("throttle")]
+    if held:
+        reasons = sorted({reason for sample in held for reason in sample.reasons})
+        out.add(f"{g.ALARM} throttled", "bad").add(f": {', '.join(reasons)}" if reasons else "", "bad")
+    elif all("throttle" in sample.values for sample in samples):
+        out.add("no throttling", "label")
+    else:
+        _missing(out.add("throttling ", "label"), samples[0], "throttle")
 
 
 def _spark(out: LineBuilder, history: list[GpuSampled], key: str, top: float, width: int) -> None:

@@ -82,11 +82,23 @@ def evidence(candidate: Candidate) -> str:
     return ""
 
 
-def origin(candidate: Candidate) -> str:
+SHORT = {
+    "tiling": "tile",
+    "vectorization": "vec",
+    "fusion": "fuse",
+    "pipeline": "pipe",
+    "reordering": "order",
+    "access_layout": "layout",
+}
+"""The strategies where there is no room for their names."""
+
+
+def origin(candidate: Candidate, *, short: bool = False) -> str:
     """Where it comes from: `tiling · BLOCK 2048`, `baseline`, `inject · mine.py`."""
     if candidate.strategy is None:
         if candidate.generator == "inject":
             return f"inject {g.NONE} {candidate.move}"
         return candidate.move or "baseline"
     made_by = f" {g.NONE} {candidate.generator}" if candidate.generator not in ("rewrite", "replay") else ""
-    return f"{candidate.strategy} {g.NONE} {candidate.move}{made_by}"
+    strategy = SHORT[candidate.strategy] if short else candidate.strategy
+    return f"{strategy} {g.NONE} {candidate.move}{made_by}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.tui import glyphs as g
-from kbtui.tui.line import Line, LineBuilder
+from kbtui.tui.line import Line, LineBuilder, crop, text_line
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.status import candidate_mark, evidence, in_work, origin, status_word
 
@@ -141,14 +143,15 @@ def candidate_line(state: RunState, candidate: Candidate, row: Row, width: int) 
     out.add(f"#{candidate.id}", "accent" if is_best else "label").gap(max(1, 4 - len(str(candidate.id))))
     right = _right(state, candidate, width, working=working)
     room = width - right.cells - out.cells - 1
-    label = LineBuilder().add(origin(candidate), "accent" if is_best else faded)
+    extra = LineBuilder()
     for word in marks(state, candidate):
-        label.gap().add(word, "info")
+        extra.gap().add(word, "info")
     if row.below:
-        label.gap().add(f"{row.below} folded", "dim")
-    from kbtui.tui.line import crop
-
-    out.extend(crop(label.line(), max(room, 0)))
+        extra.gap().add(f"{row.below} folded", "dim")
+    text = origin(candidate)
+    if cell_len(text) > room - extra.cells:
+        text = origin(candidate, short=True)
+    out.extend(crop(text_line(text, "accent" if is_best else faded), max(room - extra.cells, 0))).extend(extra.line())
     return out.to(width - right.cells).extend(right.line()).line()
 
 
@@ -166,7 +169,7 @@ def _right(state: RunState, candidate: Candidate, width: int, *, working: bool) 
     out = LineBuilder()
     if candidate.id == 0 and candidate.ratio is None and not state.modelled and candidate.timing is not None:
         text = "1.00x"
-    out.right(text, 10, "accent" if is_best and role == "text" else role)
+    out.right(text, 10 if state.modelled else 7, "accent" if is_best and role == "text" else role)
     if width >= 56:
         time = n.time_of(candidate)
         out.right(time, 10, "est" if time.startswith("~") else "dim")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbtui.tui.actions import footer_of, key_name
-from kbtui.tui.line import Line, LineBuilder, Lines, text_line, width_of
+from kbtui.tui.line import Line, LineBuilder, Lines, text_line
 from kbtui.tui.widgets.line_view import LineView
 
 LEAST_COLUMNS = 60
@@ -44,22 +44,19 @@ class Footer(Strip):
 
 def footer_line(places: tuple[str, ...], width: int, labels: dict[str, str]) -> Line:
     """` space pause   s step ...   ? help   q detach`: the last two always, of the others as many as fit."""
-    actions = footer_of(*places)
-    kept = [action for action in actions if action.id in ("help", "detach")]
-    room = width - sum(_width(key_name(a.keys[0]), labels.get(a.id, a.label)) for a in kept) - 1
+    gap = 1 if width < 100 else 2
+    parts = [(a, key_name(a.keys[0]), labels.get(a.id, a.label)) for a in footer_of(*places)]
+    sizes = {action.id: len(key) + len(label) + 2 + gap for action, key, label in parts}
+    kept = {"help", "detach"}
+    room = width - sum(sizes.get(name, 0) for name in kept)
     out = LineBuilder()
-    for action in actions:
-        key, label = key_name(action.keys[0]), labels.get(action.id, action.label)
-        if action not in kept:
-            room -= _width(key, label)
+    for action, key, label in parts:
+        if action.id not in kept:
+            room -= sizes[action.id]
             if room < 0:
                 continue
-        out.gap().add(key, "key", action.id).add(f" {label}", "label", action.id).gap(1 if width < 100 else 2)
+        out.gap().add(key, "key", action.id).add(f" {label}", "label", action.id).gap(gap)
     return out.line()
-
-
-def _width(key: str, label: str) -> int:
-    return width_of(text_line(f" {key} {label}  "))
 
 
 def tabs_line(names: list[str], active: int, actions: list[str]) -> Line:

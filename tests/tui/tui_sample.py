@@ -211,9 +211,10 @@ def sample(timing: r.TimingKind = "measured", pulls: int = 30) -> Script:
                 0: r.Signature(dram=r.Reading(83.0, "ncu"), sm=r.Reading(21.0, "ncu")),
                 1: r.Signature(sm=r.Reading(41.0, "ncu"), dram=r.Reading(38.0, "ncu")),
             })  # fmt: skip
+        forced = None
         if number == 12:
-            script.add(e.Forced, by=BY, strategy="fusion", cluster=1, parent_id=parents[-1])
-        script.pull(number, parent, strategy, cluster)
+            forced = script.add(e.Forced, by=BY, strategy="fusion", cluster=1, parent_id=parents[-1])
+        script.pull(number, parent, strategy, cluster, forced=forced.seq if forced is not None else None)
         move = random_source.choice(MOVES[strategy])
         script.generated(number, parent, number, strategy, move)
         _judge(script, number, parents, random_source)
