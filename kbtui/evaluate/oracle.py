@@ -72,6 +72,10 @@ class Oracle:
         """{"arguments", "size"} and a sealed memfd, the caller's to close. Raises EnvironmentFailure or ProblemError."""
         return self._ask({"inputs": msgspec.to_builtins(key)})
 
+    def shaped(self, key: wire.CaseKey) -> tuple[dict[str, Any], list[int]]:
+        """Like `inputs`, but large tensors come without values."""
+        return self._ask({"shaped": msgspec.to_builtins(key)})
+
     def compare(
         self, key: wire.CaseKey, outputs: wire.Outputs, memory: int, allowed: Sequence[float]
     ) -> wire.Compared:

@@ -30,6 +30,9 @@ DEADLINE_S, DEADLINE_FACTOR = 15.0, 10.0
 """A candidate may take so long, plus so many times what the baseline took on the same cases."""
 LARGEST_BLOCK = 1 << 16
 MOST_OUTPUT_BYTES = 64 << 30
+TOO_MUCH = "work"
+"""Stage of a case that the interpreter's allowance does not cover."""
+NEARLY = 0.9
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +111,7 @@ class Verifier:
 
     def _judge_baseline(self, keys: list[wire.CaseKey], report: Report) -> None:
         """Run the baseline on cases it has not seen; a case that ends its process is passed over and the rest go on."""
-        while keys:
+        while keys := [key for key in keys if not self._too_large(key)]:
             check = _BaselineCheck(self._oracle, keys, self._given.mutates)
             order = self._order(self._given.baseline_source, [1] * len(keys), self._given.baseline_parameters)
             outcome = self._run_job(order, check.respond, report)
@@ -121,6 +124,14 @@ class Verifier:
                 return
             self._failed[keys[done]] = _verdict_of(outcome, keys[done].name)
             keys = keys[done + 1 :]
+
+    def _too_large(self, key: wire.CaseKey) -> bool:
+        """Whether a case is no smaller than one that was already too much work; then it counts as that, too."""
+        for other, found in list(self._failed.items()):
+            if found.stage == TOO_MUCH and _no_smaller(key, other):
+                self._failed[key] = msgspec.structs.replace(found, worst_case=key.name)
+                return True
+        return False
 
     def _passed_baseline(self, keys: Sequence[wire.CaseKey]) -> Verification:
         worst = max(keys, key=lambda key: max(self._passed[key].errors, default=0.0))
@@ -209,6 +220,15 @@ def _blocks(kernels: Sequence[KernelFacts]) -> list[int]:
     return sorted({value for value in values if type(value) is int and 1 < value <= LARGEST_BLOCK})
 
 
+def _no_smaller(key: wire.CaseKey, other: wire.CaseKey) -> bool:
+    """Whether each integer field of `key` is at least about that of `other`."""
+    return all(
+        key.fields.get(name, 0) >= NEARLY * value  # type: ignore[operator]  # a field has one type in all cases
+        for name, value in other.fields.items()
+        if type(value) is int
+    )
+
+
 def _verdict_of(outcome: Outcome, case: str) -> Verification:
     """What an outcome other than a finished check means."""
     verdict: Correctness = "crash"
@@ -251,6 +271,8 @@ class Supplier:
         self.current = key.name
         if message.what == "inputs":
             return self._oracle.inputs(key)
+        if message.what == "shaped":
+            return self._oracle.shaped(key)
         if message.what == "describe":
             return self._oracle.describe(key), ()
         raise wire.Malformed(f"its process asks for {message.what!r}, which no job of ours does")
@@ -280,7 +302,8 @@ class _BaselineCheck(Supplier):
             return super().respond(job, message, descriptors)
         key = self.key(message.case)
         if isinstance(message, wire.Skipped):
-            self.failed[key] = Verification(verdict="unknown", stage="boundary", reason="too much work", worst_case=key.name)
+            reason = "too much work for the interpreter"
+            self.failed[key] = Verification(verdict="unknown", stage=TOO_MUCH, reason=reason, worst_case=key.name)
         else:
             self._record(key, message, descriptors)
         return {"go_on": True}, ()

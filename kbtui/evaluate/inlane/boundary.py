@@ -64,7 +64,7 @@ def plan(
         if len(found) >= most - len(VARIANTS):
             break
     shapes = list(found)
-    middle = {name: _near(field, 19 + 14 * index) for index, (name, field) in enumerate(fields.items())}
+    middle = _middle(fields)
     for index, variant in enumerate(VARIANTS):
         for setting in _rotated(settings, index):
             case = setting.replace(**middle)
@@ -72,6 +72,15 @@ def plan(
                 shapes.append(Boundary(case, variant))
                 break
     return shapes[:most]
+
+
+def _middle(fields: Mapping[str, Vary]) -> dict[str, int]:
+    """A shape of some rows and no round number, on which values are tried; with many fields the first ones stay small."""
+    if len(fields) == 1:
+        return {name: _near(field, 211) for name, field in fields.items()}
+    leading = 0 if len(fields) <= 3 else len(fields) - 2
+    values = [*(2 + index for index in range(leading)), *(19 + 14 * index for index in range(len(fields) - leading))]
+    return {name: _near(field, value) for (name, field), value in zip(fields.items(), values, strict=True)}
 
 
 def _settings(cases: Sequence[Case], fields: Mapping[str, Vary], dtypes: Sequence[str]) -> list[Case]:

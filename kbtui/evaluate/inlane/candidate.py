@@ -112,9 +112,19 @@ class JobContext:
 
         Every call gives fresh storage with the same values.
         """
+        return self._arguments("inputs", case)
+
+    def shaped_inputs(self, case: int) -> tuple[Any, ...]:
+        """Arguments of which only small tensors (indices, lengths) have values; large ones are undefined, integers zero.
+
+        For jobs that look at addresses and not at numbers: nothing of the large ones is ever filled or copied.
+        """
+        return self._arguments("shaped", case)
+
+    def _arguments(self, kind: str, case: int) -> tuple[Any, ...]:
         from kbtui.evaluate.inlane.tensors import arguments_from
 
-        answer, descriptors = self.request_with_descriptors("inputs", case=case)
+        answer, descriptors = self.request_with_descriptors(kind, case=case)
         try:
             return arguments_from(answer["arguments"], descriptors, answer["size"], self.device)
         finally:
@@ -122,19 +132,16 @@ class JobContext:
                 os.close(descriptor)
 
     def describe_inputs(self, case: int) -> list[dict[str, Any]]:
-        """The same arguments without values: {"tensor": {"dtype", "shape", "strides", "span", "offset"}} (`tensors`) or
+        """The same arguments without values: {"empty": {"dtype", "shape", "strides", "span", "offset"}} (`tensors`) or
         {"value": scalar} or {"float": repr}."""
         found: list[dict[str, Any]] = self.request("describe", case=case)["arguments"]
         return found
 
     def empty_inputs(self, case: int) -> tuple[Any, ...]:
         """Arguments of the right dtypes, shapes and strides with undefined values (compile needs no values)."""
-        from kbtui.evaluate.inlane.tensors import empty_like_description, scalar_of
+        from kbtui.evaluate.inlane.tensors import arguments_from
 
-        return tuple(
-            empty_like_description(argument["tensor"], self.device) if "tensor" in argument else scalar_of(argument)
-            for argument in self.describe_inputs(case)
-        )
+        return arguments_from(self.describe_inputs(case), (), 0, self.device)
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         """Send a message of a type of its own and wait for the answer. For `verify`, which hands outputs over."""

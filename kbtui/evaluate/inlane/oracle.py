@@ -7,6 +7,7 @@ measured against the description before a byte is read.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import sys
@@ -21,16 +22,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kbtui.evaluate.inlane import boundary, sandbox
 from kbtui.evaluate.inlane.compare import compare, floor_for
-from kbtui.evaluate.inlane.frames import FrameReader, PeerGone, send_frame
+from kbtui.evaluate.inlane.frames import FrameReader, send_frame
 from kbtui.evaluate.inlane.memfd import SealError
 from kbtui.evaluate.inlane.problem_module import Problem, ProblemFault
-from kbtui.evaluate.inlane.tensors import NotPortable, describe, describe_value, flatten_outputs, map_tensors, pack
+from kbtui.evaluate.inlane.tensors import NotPortable, describe, describe_value, map_tensors, pack
 from kbtui.evaluate.inlane.values import vary_values
 from kbtui.problems.format import Case
 
 KEPT_BYTES = 1 << 29
 """Expected outputs that are kept for the next candidate, in bytes; at least one case's are."""
 THREADS = 2
+MOST_REAL = 1 << 20
+"""Elements of a tensor that gets values where only shapes matter: indices and lengths are rarely longer."""
 
 
 def serve(control: socket.socket, role: str) -> None:
@@ -134,14 +137,17 @@ class Oracle:
             self._expected({"fields": case.fields, "variant": ""})
 
     def answer(self, request: dict[str, Any], descriptors: list[int]) -> tuple[dict[str, Any], list[int]]:
-        """One request, which is {"plan" | "describe" | "inputs" | "compare": {...}}. Raises ProblemFault."""
+        """One request, which is {"plan" | "describe" | "inputs" | "shaped" | "compare": {...}}. Raises ProblemFault."""
         ((what, body),) = request.items()
         if what == "plan":
             return self._plan(body), []
         if what == "describe":
-            return {"arguments": _described(self._arguments_without_values(Case(**body["fields"])))}, []
+            arguments = self._arguments_without_values(Case(**body["fields"]))
+            return {"arguments": [_described(value) for value in arguments]}, []
         if what == "inputs":
-            return self._hand_out(body)
+            return self._hand_out(self._arguments(body))
+        if what == "shaped":
+            return self._hand_out(self._arguments_without_values(Case(**body["fields"]), MOST_REAL))
         if what == "compare":
             return self._compare(body, descriptors), []
         raise ValueError(f"the oracle does not know {what!r}")
@@ -155,11 +161,12 @@ class Oracle:
         generator = torch.Generator(self._device).manual_seed(seed)
         return vary_values(self._problem.arguments(case, generator, self._device), key["variant"], generator)
 
-    def _arguments_without_values(self, case: Case) -> tuple[Any, ...]:
-        """Arguments whose tensors may have no memory behind them: for shapes, without the cost of filling gigabytes."""
+    def _arguments_without_values(self, case: Case, most_real: int = 0) -> tuple[Any, ...]:
+        """Arguments whose tensors, those of more than `most_real` elements, may have no memory behind them: for shapes,
+        without the cost of filling gigabytes."""
         generator = torch.Generator(self._device).manual_seed(self._seed)
         try:
-            with _Shapes():
+            with _Shapes(most_real):
                 return self._problem.arguments(case, generator, self._device)
         except ProblemFault:
             # what needs values (`.item()`, `bool(tensor.any())`) cannot be told from shapes: make them
@@ -168,14 +175,12 @@ class Oracle:
     def _elements(self, case: Case) -> int:
         return sum(value.numel() for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor))
 
-    def _hand_out(self, key: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        arguments = self._arguments(key)
-        tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+    def _hand_out(self, arguments: Sequence[Any]) -> tuple[dict[str, Any], list[int]]:
+        """Arguments as a candidate gets them: those without memory described as "empty", the others in a memfd."""
+        tensors = [value for value in arguments if _has_memory(value)]
         descriptions, memory, size = pack(tensors)
         listed = iter(descriptions)
-        described = [
-            {"tensor": next(listed)} if isinstance(value, torch.Tensor) else describe_value(value) for value in arguments
-        ]
+        described = [{"tensor": next(listed)} if _has_memory(value) else _described(value) for value in arguments]
         return {"arguments": described, "size": size}, [memory]
 
     # expected outputs
@@ -283,8 +288,12 @@ class Oracle:
         return {"keys": [{"fields": one.case.fields, "variant": one.variant} for one in found], "notes": notes}
 
 
-def _described(arguments: Sequence[Any]) -> list[dict[str, Any]]:
-    return [{"tensor": describe(value)} if isinstance(value, torch.Tensor) else describe_value(value) for value in arguments]
+def _has_memory(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type != "meta"
+
+
+def _described(value: Any) -> dict[str, Any]:
+    return {"empty": describe(value)} if isinstance(value, torch.Tensor) else describe_value(value)
 
 
 def _widened(value: Any) -> Any:
@@ -307,15 +316,27 @@ def _kind(tensor: torch.Tensor) -> str:
 
 
 class _Shapes(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed by mypy
-    """Within it every new tensor is on the meta device: it has a shape, a dtype and strides, and no values."""
+    """Within it new tensors of more than `most_real` elements are on the meta device: they have a shape, a dtype and strides,
+    and no values. What is made of such a tensor is there too."""
+
+    def __init__(self, most_real: int) -> None:
+        super().__init__()
+        self._most_real = most_real
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if any(argument.name == "device" for argument in func._schema.arguments):
-            kwargs["device"] = torch.device("meta")
-        if kwargs.get("generator") is not None:
-            kwargs["generator"] = None
+            device = self._device(args)
+            if device is not None:
+                kwargs["device"] = device
+                kwargs.update({"generator": None} if kwargs.get("generator") is not None else {})
         return func(*args, **kwargs)
 
-
-__all__ = ["Oracle", "PeerGone", "flatten_outputs", "serve"]
+    def _device(self, args: Sequence[Any]) -> torch.device | None:
+        """Where the result goes: to its source's place if that has no values; None leaves it to the caller."""
+        meta = torch.device("meta")
+        source = next((value for value in args if isinstance(value, torch.Tensor)), None)
+        if source is not None:
+            return meta if source.device == meta else None
+        sizes = next((value for value in args if isinstance(value, list | tuple)), ())
+        return None if self._most_real and math.prod(sizes) <= self._most_real else meta

@@ -1,8 +1,8 @@
 """Arguments and outputs as a JSON description plus raw bytes in one sealed memfd.
 
 A description is {"dtype", "shape", "strides", "span", "offset"}: strides in elements, `span` the elements between the first and the last
-one that the tensor can reach, `offset` where that span's bytes start in the memfd. An argument is {"tensor": description} or
-{"value": scalar}; floats travel as {"float": repr}, since JSON has no NaN.
+one that the tensor can reach, `offset` where that span's bytes start in the memfd. An argument is {"tensor": description},
+{"empty": description} for one without values, or {"value": scalar}; floats travel as {"float": repr}, since JSON has no NaN.
 """
 
 from __future__ import annotations
@@ -134,22 +134,30 @@ def check_description(description: dict[str, Any]) -> None:
         raise ValueError("the span of a tensor is not what its shape and strides reach")
 
 
-def empty_like_description(description: dict[str, Any], device: str) -> torch.Tensor:
-    """A tensor of that dtype, shape and strides with undefined values."""
+def empty_from(description: dict[str, Any], device: str) -> torch.Tensor:
+    """A tensor of that dtype, shape and strides. Values are undefined; of integers they are 0, which is an index anywhere."""
     check_description(description)
-    flat = torch.empty(description["span"], dtype=dtype_named(description["dtype"]), device=device)
-    return torch.as_strided(flat, description["shape"], description["strides"])
+    dtype = dtype_named(description["dtype"])
+    make = torch.empty if dtype.is_floating_point or dtype.is_complex else torch.zeros
+    return torch.as_strided(make(description["span"], dtype=dtype, device=device), description["shape"], description["strides"])
 
 
 def arguments_from(
     arguments: Sequence[dict[str, Any]], descriptors: Sequence[int], size: int, device: str
 ) -> tuple[Any, ...]:
-    """Positional arguments from their description: tensors copied to `device`, scalars as they are. Raises as `map_tensors`."""
+    """Positional arguments from their description, which is {"tensor"} in the memfd, {"empty"} or a scalar; on `device`.
+
+    Raises as `map_tensors`.
+    """
     descriptions = [argument["tensor"] for argument in arguments if "tensor" in argument]
     tensors = iter(map_tensors(descriptions, descriptors[0], size) if descriptions else ())
-    return tuple(
-        _moved(next(tensors), device) if "tensor" in argument else scalar_of(argument) for argument in arguments
-    )
+    made: list[Any] = []
+    for argument in arguments:
+        if "tensor" in argument:
+            made.append(_moved(next(tensors), device))
+        else:
+            made.append(empty_from(argument["empty"], device) if "empty" in argument else scalar_of(argument))
+    return tuple(made)
 
 
 def _moved(tensor: torch.Tensor, device: str) -> torch.Tensor:

@@ -141,12 +141,13 @@ def _changed(before: torch.Tensor | None, value: object) -> bool:
 def poisoned(device: str, call: int) -> Iterator[None]:
     """Within the block, memory that is allocated and not written holds NaN (first call) or another pattern (later calls)."""
     if call == 0:
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # the same switch as use_deterministic_algorithms, which imports the whole of inductor first (2 s)
+        torch.set_deterministic_debug_mode("warn")
         torch.utils.deterministic.fill_uninitialized_memory = True
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(False)
+            torch.set_deterministic_debug_mode("default")
         return
     if device == "cpu":
         ctypes.CDLL(None).mallopt(M_PERTURB, 0xFF ^ PATTERN)

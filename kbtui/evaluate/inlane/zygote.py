@@ -44,8 +44,10 @@ def serve(control: socket.socket, role: str) -> None:
         os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported, and bound for good
     import torch
     import triton
+    from triton.runtime.jit import mangle_type
 
     jobs.preload(role)
+    mangle_type(1)  # imports what the first launch would, in every child again
     isolation = _isolate(role)
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
