@@ -1,25 +1,34 @@
-"""Runs one job of a lane in this process, without isolation: `python run_job.py REQUEST.json` prints the reply.
+"""A zygote for tests: imports torch and triton once, then forks for each request, without isolation.
 
-REQUEST: {"job": "compile"|"count", "source": path, "entry": name, "parameters": {...}, "inputs": [[[dtype, shape] | value,
-...], ...]}. The reply is {"reply": ...} or {"fault": {...}}.
+One request per line on stdin: {"job": "compile"|"count", "source": text, "folder": path, "entry": name,
+"parameters": {...}, "inputs": [[[dtype, shape] | value, ...], ...]}. One line on stdout for each: {"reply": ...},
+{"fault": {...}} or {"died": status}.
 """
 
 import importlib.util
 import json
+import os
 import sys
+from pathlib import Path
 
 import torch
+import triton  # noqa: F401  imported before the fork, so that a job does not pay for it
 
 from kbtui.evaluate.inlane.candidate import CandidateFault
+from kbtui.evaluate.inlane.jobs import find_job
 
 
 class Context:
+    """What a job uses of its JobContext."""
+
     def __init__(self, request):
         self.parameters = request["parameters"]
         self._request = request
 
     def load(self):
-        spec = importlib.util.spec_from_file_location("candidate_kernel", self._request["source"])
+        path = Path(self._request["folder"]) / "kernel.py"
+        path.write_text(self._request["source"])
+        spec = importlib.util.spec_from_file_location("candidate_kernel", path)
         self.module = importlib.util.module_from_spec(spec)
         sys.modules["candidate_kernel"] = self.module
         spec.loader.exec_module(self.module)
@@ -32,38 +41,44 @@ class Context:
         pieces = self._request["inputs"][case]
         return [{"tensor": {"dtype": p[0], "shape": p[1]}} if isinstance(p, list) else {"value": p} for p in pieces]
 
+    def _made(self, case, make):
+        pieces = self._request["inputs"][case]
+        return tuple(make(p[1], dtype=getattr(torch, p[0])) if isinstance(p, list) else p for p in pieces)
+
     def empty_inputs(self, case):
-        return tuple(
-            torch.empty(piece[1], dtype=getattr(torch, piece[0])) if isinstance(piece, list) else piece
-            for piece in self._request["inputs"][case]
-        )
+        return self._made(case, torch.empty)
+
+    def shaped_inputs(self, case):
+        return self._made(case, torch.zeros)
 
     def inputs(self, case):
-        return tuple(
-            torch.zeros(piece[1], dtype=getattr(torch, piece[0])) if isinstance(piece, list) else piece
-            for piece in self._request["inputs"][case]
-        )
+        return self._made(case, torch.zeros)
+
+
+def answer(request):
+    os.environ["TRITON_CACHE_DIR"] = str(Path(request["folder"]) / "cache")
+    try:
+        return {"reply": find_job(request["job"])(Context(request))}
+    except CandidateFault as fault:
+        names = ("outcome", "stage", "reason", "detail")
+        return {"fault": {name: getattr(fault, name) for name in names}}
 
 
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        request = json.load(file)
-    if request["job"] == "compile":
-        from kbtui.evaluate.inlane import capture as job
-    else:
-        from kbtui.evaluate.inlane import count as job
-    try:
-        answer = {"reply": job.run(Context(request))}
-    except CandidateFault as fault:
-        answer = {
-            "fault": {
-                "outcome": fault.outcome,
-                "stage": fault.stage,
-                "reason": fault.reason,
-                "detail": fault.detail,
-            }
-        }
-    print("\n" + json.dumps(answer))
+    find_job("count" if os.environ.get("TRITON_INTERPRET") else "compile")
+    for line in sys.stdin:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.dup2(2, 1)
+            with os.fdopen(writing, "w") as out:
+                out.write(json.dumps(answer(json.loads(line))))
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as back:
+            text = back.read()
+        _, status = os.waitpid(child, 0)
+        print(text if status == 0 else json.dumps({"died": status}), flush=True)
 
 
 main()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kbtui.evaluate.inlane.candidate import JobContext
 
 DETAIL_BYTES = 8192
+REASON_CHARACTERS = 500
 _TRITON = os.path.dirname(os.path.abspath(triton.__file__)) + os.sep
 
 
@@ -113,7 +114,7 @@ def _raised_in_triton(error: Exception) -> bool:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip().strip("^ ")]
-    return lines[-1] if lines else ""
+    return lines[-1][:REASON_CHARACTERS] if lines else ""
 
 
 def _compiler_line(error: BaseException) -> str:
@@ -123,7 +124,7 @@ def _compiler_line(error: BaseException) -> str:
     text = str(error)
     for line in text.splitlines():
         if "error" in line.lower() and ("ptxas" in line or "line" in line) and "Repro command" not in line:
-            return line.strip()
+            return line.strip()[:REASON_CHARACTERS]
     line = _last_line(text)
     return line if isinstance(error, CompilationError) else f"{type(error).__name__}: {line}".strip(": ")
 
