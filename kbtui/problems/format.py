@@ -1,8 +1,8 @@
 """The vocabulary of `problem.py`. Standard library only: it is imported inside lanes.
 
 A problem module defines `entry`, `reference`, `cases` and `make_inputs`, and may define `vary`, `mutates`, `dtypes`,
-`small`, `tolerance`, `precision` and `traffic` (docs/problems.md). What is malformed here raises ValueError with one
-sentence: it happens while a user's problem.py is imported, and whoever imports it names the file.
+`tolerance`, `precision` and `traffic` (docs/problems.md). What is malformed here raises ValueError with one sentence:
+it happens while a user's problem.py is imported, and whoever imports it names the file.
 """
 
 from __future__ import annotations
