@@ -29,7 +29,7 @@ class NoDevice(CudaDriver):
     def get_current_device(self):
         return 0
 
-    def get_current_stream(self, device=None):  # noqa: ARG002
+    def get_current_stream(self, device=None):
         return 0
 
     def get_active_torch_device(self):
@@ -39,7 +39,7 @@ class NoDevice(CudaDriver):
 def compile_only(compiled):
     run = JITFunction.run
 
-    def warm(self, *args, grid, warmup, **options):  # noqa: ARG001
+    def warm(self, *args, grid, warmup, **options):
         compiled.append(run(self, *args, grid=grid, warmup=True, **options))
         return compiled[-1]
 
