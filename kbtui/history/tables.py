@@ -279,7 +279,7 @@ PARTITIONS = Table(
         Column("log_latency_estimate", "DOUBLE", "Modelled: log(1 + ms) of the estimate; NULL when unknown"),
         Column("registers", "DOUBLE", "Registers per thread; NULL when unknown"),
         Column("shared_kib", "DOUBLE", "Shared memory per block, in KiB; NULL when unknown"),
-        Column("log2_block", "DOUBLE", "log2 of the elements of a block; NULL when unknown"),
+        Column("log2_block", "DOUBLE", "log2 of the threads of a block; NULL when unknown"),
         Column("occupancy_percent", "DOUBLE", "Theoretical occupancy in %; NULL when unknown"),
     ),
 )
