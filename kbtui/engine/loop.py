@@ -26,7 +26,6 @@ class Loop:
     def __init__(self, tools: Tools, stop: StopSignal, *, attended: bool) -> None:
         self._tools, self._stop, self._attended = tools, stop, attended
         self._told = asyncio.Event()
-        self._no_arms = False
 
     def handle(self, command: AnyCommand) -> tuple[bool, str]:
         """Do a person's command: whether it was accepted, and the sentence that says what it does or why not."""
@@ -56,17 +55,19 @@ class Loop:
                 case plan.GiveUp(reason):
                     raise BaselineFailed(reason)
             try:
-                await self._stop.unless(self._do(action))
+                done = await self._stop.unless(self._do(action))
             except Stopped:
                 return "user"
             except (EnvironmentFailure, ProviderFailure) as failure:
                 self._suspend(failure)
-            if self._no_arms and not self._asks_for_arms():
+                continue
+            if not done and not self._asks_for_arms():
                 return "no arms"
             if isinstance(action, _COSTLY):
                 self._tools.emitter.settle()
 
-    async def _do(self, action: plan.Action) -> None:
+    async def _do(self, action: plan.Action) -> bool:
+        """Do one action. False only when an arm was to be chosen and there is none."""
         tools = self._tools
         match action:
             case plan.WriteBaseline():
@@ -84,7 +85,7 @@ class Loop:
             case plan.TakeInjection(seq):
                 pulling.take_injection(tools, seq)
             case plan.Choose(pull):
-                self._no_arms = not await pulling.choose(tools, pull)
+                return await pulling.choose(tools, pull)
             case plan.Generate(pull):
                 await pulling.generate(tools, pull)
             case plan.EndPull(pull, candidate):
@@ -92,6 +93,7 @@ class Loop:
             case plan.Wait():
                 tools.show("idle", "paused")
                 await self._told.wait()
+        return True
 
     def _asks_for_arms(self) -> bool:
         """Hold the run when it is a person's bans or pin that leave no arm, and a person may lift them."""

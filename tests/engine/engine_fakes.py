@@ -54,8 +54,8 @@ def variant(value: int) -> str:
 
 @dataclass
 class Script:
-    """What goes wrong. `fail_at` maps (method, value) to the error to raise, once each; `block` holds a method back
-    until `go` is set or the job is cancelled."""
+    """What goes wrong. `fail_at` maps (method, value) to the error to raise, once each; `block` holds a method back for
+    all but the baseline until `go` is set or the job is cancelled."""
 
     timing: str = "measured"
     fail_at: dict[tuple[str, int], Exception] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class FakeLane(Lane):
         value = value_of(source)
         self.script.calls.append((method, value))
         report(method, f"value {value}")
-        if self.script.block == method:
+        if self.script.block == method and value:
             self.script.blocked.set()
             self.script.go.wait(timeout=30)
         error = self.script.fail_at.pop((method, value), None)
