@@ -15,12 +15,15 @@ import msgspec
 from kbtui import clock
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate import facts, isolation, wire
+from kbtui.evaluate.checks import Supplier
 from kbtui.evaluate.estimate import model_candidate
+from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.oracle import Described, Oracle
-from kbtui.evaluate.process import JobOrder, Outcome, ProcessGone, Responder, Zygote
+from kbtui.evaluate.process import ProcessGone
 from kbtui.evaluate.targets import device_info, find_target
-from kbtui.evaluate.verify import Supplier, Surroundings, Verifier
+from kbtui.evaluate.verify import Surroundings, Verifier
+from kbtui.evaluate.zygotes import Zygote
 from kbtui.problems.folder import ProblemFolder, read_folder
 from kbtui.state.records import (
     CaseTiming,
@@ -38,8 +41,8 @@ from kbtui.text import is_secret_name
 MEMORY_BYTES = 8 << 30
 """Resident memory of one candidate; half of what the machine has if that is less."""
 CANDIDATE_ACCESSES, BASELINE_ACCESSES = 1000, 250
-"""Loads, stores and atomics of a case under the interpreter, one to two milliseconds each with the arithmetic between them. Counted
-instead of timed, so that every machine checks the same cases."""
+"""Loads, stores and atomics of a case under the interpreter, one to two milliseconds each with what is between them.
+Counted instead of timed, so that every machine checks the same cases."""
 NOT_CHECKED = (
     "races: not checked (the interpreter runs programs one after another)",
     "timed shapes: not checked (too large for the interpreter)",
@@ -73,7 +76,7 @@ class CpuLane(Lane):
         self._compile.await_ready()
         self._described = described
         self._keys = tuple(wire.CaseKey(fields=case.fields) for case in described.cases)
-        self._verifier = Verifier(self._oracle, self._run_interpreted, self._surroundings(described))
+        self._verifier = Verifier(self._oracle, self._run_interpreted, self._surroundings())
         self.facts = LaneFacts(
             device=self._device,
             timing="modelled",
@@ -96,7 +99,7 @@ class CpuLane(Lane):
             summary=problem.summary or described.summary,
         )
 
-    def _surroundings(self, described: Described) -> Surroundings:
+    def _surroundings(self) -> Surroundings:
         pretend = {
             key: value
             for key, value in facts.compile_parameters(self._device, 0).items()
@@ -112,7 +115,6 @@ class CpuLane(Lane):
             baseline_parameters={"pretend": pretend, "most_accesses": BASELINE_ACCESSES},
             unchecked=NOT_CHECKED,
             unchecked_dtypes=UNCHECKED_DTYPES,
-            mutates=bool(described.mutates),
             deadline_s=self._spec.deadline_s,
             memory_bytes=self._memory,
         )
@@ -121,7 +123,9 @@ class CpuLane(Lane):
         """The isolation that holds in a candidate process, found by trying in one."""
         outcome = self._run_interpreted(self._order("probe", "", {"run_pid": os.getpid()}, 30.0), _refuse, None)
         if outcome.kind != "done":
-            raise EnvironmentFailure(f"a process of the lane cannot do anything here ({outcome.reason}): {outcome.output[-500:]}")
+            raise EnvironmentFailure(
+                f"a process of the lane cannot do anything here ({outcome.reason}): {outcome.output[-500:]}"
+            )
         found = dict(outcome.value["isolation"])
         leaked = [name for name in outcome.value["environment"] if is_secret_name(name)]
         found["environment"] = f"off: {', '.join(leaked)} got through" if leaked else "on"

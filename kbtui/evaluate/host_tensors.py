@@ -10,16 +10,16 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 
 TENSOR_ATTRIBUTES = frozenset(
-    "data_ptr element_size numel stride is_contiguous contiguous is_cuda device dtype new_empty new_zeros".split()
+    ("data_ptr", "element_size", "numel", "stride", "is_contiguous", "contiguous", "is_cuda", "device", "dtype")
 )
 """Attributes whose use shows that a name holds a tensor (`shape` and `size` numpy arrays and others have too)."""
-_KEEP_TENSOR = frozenset(
-    "view reshape contiguous to float half bfloat16 double t transpose permute flatten unsqueeze squeeze expand clone "
-    "detach new_empty new_zeros new_full narrow T mT".split()
-)
-_MAKE_TENSOR = frozenset(
-    "empty empty_like empty_strided zeros zeros_like ones ones_like full full_like arange randn rand tensor".split()
-)
+_KEEPING = """
+view reshape contiguous to float half bfloat16 double t transpose permute flatten unsqueeze squeeze expand clone detach
+new_empty new_zeros new_full narrow
+"""
+_KEEP_TENSOR = frozenset(_KEEPING.split())
+_MAKING = "empty empty_like empty_strided zeros zeros_like ones ones_like full full_like arange randn rand tensor"
+_MAKE_TENSOR = frozenset(_MAKING.split())
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
     ast.Sub: "-",

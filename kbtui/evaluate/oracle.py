@@ -54,12 +54,18 @@ class Oracle:
             ) from gone
         return msgspec.convert(answer["problem"], Described)
 
-    def plan(self, constants: Sequence[int], unchecked_dtypes: Sequence[str], most: int = MOST_BOUNDARIES) -> wire.Plan:
-        """Boundary cases for launches with these integer constants. Raises EnvironmentFailure or ProblemError."""
+    def plan(
+        self, constants: Sequence[int], unchecked_dtypes: Sequence[str], too_much: Sequence[wire.CaseKey] = ()
+    ) -> wire.Plan:
+        """Boundary cases for launches with these integer constants, smaller than those of `too_much`.
+
+        Raises EnvironmentFailure or ProblemError.
+        """
         body = {
             "constants": list(constants),
             "most_elements": MOST_ELEMENTS,
-            "most": most,
+            "most": MOST_BOUNDARIES,
+            "too_much": [key.fields for key in too_much],
             "unchecked_dtypes": list(unchecked_dtypes),
         }
         return msgspec.convert(self._ask({"plan": body})[0], wire.Plan)
@@ -76,9 +82,7 @@ class Oracle:
         """Like `inputs`, but large tensors come without values."""
         return self._ask({"shaped": msgspec.to_builtins(key)})
 
-    def compare(
-        self, key: wire.CaseKey, outputs: wire.Outputs, memory: int, allowed: Sequence[float]
-    ) -> wire.Compared:
+    def compare(self, key: wire.CaseKey, outputs: wire.Outputs, memory: int, allowed: Sequence[float]) -> wire.Compared:
         """Compare outputs, whose memfd was checked, with what is expected; `allowed` empty for a baseline."""
         body = {
             "key": msgspec.to_builtins(key),

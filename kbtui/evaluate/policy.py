@@ -13,15 +13,14 @@ import msgspec
 
 from kbtui.evaluate import host_tensors
 
-COMPUTE = frozenset(
-    "matmul mm bmm addmm baddbmm einsum dot mv inner outer tensordot linear bilinear conv1d conv2d conv3d "
-    "softmax log_softmax logsumexp cross_entropy nll_loss layer_norm rms_norm group_norm batch_norm instance_norm "
-    "scaled_dot_product_attention gelu relu silu sigmoid tanh softplus elu leaky_relu mish hardswish glu "
-    "exp exp2 log log2 sqrt rsqrt pow sin cos erf square reciprocal "
-    "add sub mul div true_divide addcmul addcdiv lerp "
-    "sum mean prod var std norm amax amin cumsum cumprod sort topk argmax argmin "
-    "scatter_add index_add embedding _int_mm _scaled_mm".split()
-)
+_COMPUTE_NAMES = """
+matmul mm bmm addmm baddbmm einsum dot mv inner outer tensordot linear bilinear conv1d conv2d conv3d _int_mm _scaled_mm
+softmax log_softmax logsumexp cross_entropy nll_loss layer_norm rms_norm group_norm batch_norm instance_norm
+scaled_dot_product_attention gelu relu silu sigmoid tanh softplus elu leaky_relu mish hardswish glu
+exp exp2 log log2 sqrt rsqrt pow sin cos erf square reciprocal add sub mul div true_divide addcmul addcdiv lerp
+sum mean prod var std norm amax amin cumsum cumprod sort topk argmax argmin scatter_add index_add embedding
+"""
+COMPUTE = frozenset(_COMPUTE_NAMES.split())
 """Functions and methods of torch that compute what kernels compute. Allocation, views, copies and casts are not among them."""
 _HOLDERS = ("torch", "torch.Tensor", "torch.special", "torch.linalg", "torch._C._nn", "torch.nn.functional")
 _COMPILERS = frozenset(
@@ -74,7 +73,11 @@ def _bound_names(tree: ast.Module) -> set[str]:
             todo.extend(child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt))
             todo.extend(inner for handler in getattr(statement, "handlers", ()) for inner in handler.body)
         else:
-            names.update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+            names.update(
+                node.id
+                for node in ast.walk(statement)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            )
     return names
 
 

@@ -93,7 +93,9 @@ class Outputs(Message, frozen=True, tag="outputs"):
     names: Annotated[tuple[Word, ...], msgspec.Meta(max_length=MOST_TENSORS)]
     tensors: Annotated[tuple[TensorInfo, ...], msgspec.Meta(max_length=MOST_TENSORS)]
     changed: Annotated[tuple[ChangedInput, ...], msgspec.Meta(max_length=MOST_TENSORS)]
-    shared: Annotated[tuple[Annotated[int, msgspec.Meta(ge=-1, le=1 << 16)], ...], msgspec.Meta(max_length=MOST_TENSORS)]
+    shared: Annotated[
+        tuple[Annotated[int, msgspec.Meta(ge=-1, le=1 << 16)], ...], msgspec.Meta(max_length=MOST_TENSORS)
+    ]
     launched: Annotated[tuple[Word, ...], msgspec.Meta(max_length=1024)]
     own: bool
 

@@ -15,6 +15,7 @@ VARIANTS: tuple[Variant, ...] = ("wide", "special", "ties", "tiny", "strided")
 """What is done to the values that `make_inputs` gave: see `values`. "" leaves them as they are."""
 SMALLEST_BLOCK = 2
 MOST_BLOCKS = 3
+NEARLY = 0.9
 
 
 @dataclass(frozen=True)
@@ -64,23 +65,21 @@ def plan(
         if len(found) >= most - len(VARIANTS):
             break
     shapes = list(found)
-    middle = _middle(fields)
+    middles = list(_middles(fields))
     for index, variant in enumerate(VARIANTS):
-        for setting in _rotated(settings, index):
-            case = setting.replace(**middle)
-            if admit(case):
-                shapes.append(Boundary(case, variant))
-                break
+        tried = (setting.replace(**middle) for middle in middles for setting in _rotated(settings, index))
+        case = next((case for case in tried if admit(case)), None)
+        if case is not None:
+            shapes.append(Boundary(case, variant))
     return shapes[:most]
 
 
-def _middle(fields: Mapping[str, Vary]) -> dict[str, int]:
-    """A shape of some rows and no round number, on which values are tried; with many fields the first ones stay small."""
-    if len(fields) == 1:
-        return {name: _near(field, 211) for name, field in fields.items()}
-    leading = 0 if len(fields) <= 3 else len(fields) - 2
-    values = [*(2 + index for index in range(leading)), *(19 + 14 * index for index in range(len(fields) - leading))]
-    return {name: _near(field, value) for (name, field), value in zip(fields.items(), values, strict=True)}
+def _middles(fields: Mapping[str, Vary]) -> Iterator[dict[str, int]]:
+    """Shapes on which values are tried, the best first: some rows, no round number, and small in all but the last fields."""
+    last = {1: (211,), 2: (19, 33), 3: (19, 33, 47)}.get(len(fields), (19, 33))
+    for leading in (2, 1):
+        values = [*[leading] * (len(fields) - len(last)), *last]
+        yield {name: _near(field, value) for (name, field), value in zip(fields.items(), values, strict=True)}
 
 
 def _settings(cases: Sequence[Case], fields: Mapping[str, Vary], dtypes: Sequence[str]) -> list[Case]:
@@ -104,9 +103,19 @@ def _near(field: Vary, value: int) -> int:
     return min(field.around(value), key=lambda admitted: abs(admitted - value), default=value)
 
 
+def smallest(case: Case, fields: Mapping[str, Vary]) -> Case:
+    """The case with its varying fields at plain small values, each another so that two strides mixed up show."""
+    return case.replace(**{name: _near(field, 3 + 2 * index) for index, (name, field) in enumerate(fields.items())})
+
+
+def no_smaller(case: Case, other: Mapping[str, object]) -> bool:
+    """Whether each integer field of a case is at least about the other's."""
+    sizes = {name: value for name, value in other.items() if type(value) is int}
+    return all(int(case.fields.get(name, 0)) >= NEARLY * value for name, value in sizes.items())
+
+
 def _values(fields: Mapping[str, Vary], blocks: Sequence[int]) -> Iterator[dict[str, int]]:
     """Values for the varying fields: first a plain small one, then what breaks blocks, one field at a time."""
-    # a different size for each field, so that two strides mixed up show
     small = {name: _near(field, 3 + 2 * index) for index, (name, field) in enumerate(fields.items())}
     yield small
     for name, field in fields.items():

@@ -24,7 +24,19 @@ from kbtui.evaluate.inlane.bootstrap import PACKAGE
 from kbtui.evaluate.inlane.frames import MAX_FRAME, FrameError, FrameReader, encode, send_frame
 
 DETAIL_CHARACTERS = 8192
-SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/etc", "/opt", "/bin", "/sbin", "/sys", "/proc", "/dev/urandom", "/dev/zero")
+SYSTEM_FOLDERS = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc",
+    "/opt",
+    "/bin",
+    "/sbin",
+    "/sys",
+    "/proc",
+    "/dev/urandom",
+    "/dev/zero",
+)
 ADDRESS_SPACE_FACTOR = 16
 DEVICE_FOLDERS = ("/dev", "/proc/self", "/proc/driver")
 
@@ -75,8 +87,10 @@ class JobContext:
             self._module = load_source_file(self.problem_folder, "kernel", self.folder / "kernel.py")
         except ProblemHidden as hidden:
             raise CandidateFault("cheat", "load", str(hidden)) from hidden
-        except Exception as error:  # noqa: BLE001  whatever a candidate raises while it is imported is its own fault
-            raise CandidateFault("invalid", "load", f"importing it raises {one_line(error)}", formatted(error)) from error
+        except Exception as error:
+            raise CandidateFault(
+                "invalid", "load", f"importing it raises {one_line(error)}", formatted(error)
+            ) from error
         entry = getattr(self._module, self.entry_name, None)
         if not callable(entry):
             raise CandidateFault("invalid", "load", f"it has no function called {self.entry_name}")

@@ -32,7 +32,11 @@ class Comparison:
 
     def plain(self) -> dict[str, Any]:
         """For a frame: JSON has no infinity."""
-        return {**asdict(self), "error": min(self.error, 1e308), "index": list(self.index) if self.index is not None else None}
+        return {
+            **asdict(self),
+            "error": min(self.error, 1e308),
+            "index": list(self.index) if self.index is not None else None,
+        }
 
 
 def floor_for(dtype: torch.dtype, precision: str, tolerance: float | dict[str, float] | None) -> float:
@@ -89,7 +93,7 @@ def _mask_reason(y: torch.Tensor, ref: torch.Tensor, masks: torch.Tensor) -> str
 
 
 def _named(value: float) -> str:
-    return "NaN" if value != value else "Inf" if value == float("inf") else "-Inf" if value == -float("inf") else f"{value:.4g}"
+    return {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}.get(str(value), f"{value:.4g}")
 
 
 def _judge(wrong: torch.Tensor, error: torch.Tensor, allowed: float, reason: str) -> Comparison:

@@ -169,7 +169,9 @@ class _GuardedMemory:
 
 def _all_tensors() -> list[Region]:
     """Every tensor of the process, found through the collector: slow, and only asked for on the way to a fault."""
-    return [region for value in gc.get_objects() if isinstance(value, torch.Tensor) for region in _regions_of("", value)]
+    return [
+        region for value in gc.get_objects() if isinstance(value, torch.Tensor) for region in _regions_of("", value)
+    ]
 
 
 def _settle_autotuners() -> None:

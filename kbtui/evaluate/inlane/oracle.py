@@ -7,7 +7,6 @@ measured against the description before a byte is read.
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import sys
@@ -18,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kbtui.evaluate.inlane import boundary, sandbox
 from kbtui.evaluate.inlane.compare import compare, floor_for
 from kbtui.evaluate.inlane.frames import FrameReader, send_frame
 from kbtui.evaluate.inlane.memfd import SealError
 from kbtui.evaluate.inlane.problem_module import Problem, ProblemFault
+from kbtui.evaluate.inlane.shapes import ShapesOnly
 from kbtui.evaluate.inlane.tensors import NotPortable, describe, describe_value, map_tensors, pack
 from kbtui.evaluate.inlane.values import vary_values
 from kbtui.problems.format import Case
@@ -34,6 +33,10 @@ KEPT_BYTES = 1 << 29
 THREADS = 2
 MOST_REAL = 1 << 20
 """Elements of a tensor that gets values where only shapes matter: indices and lengths are rarely longer."""
+
+
+MOST_TRIED = 1 << 22
+"""Elements of the inputs of a case on which the reference is tried before anything else."""
 
 
 def serve(control: socket.socket, role: str) -> None:
@@ -128,12 +131,12 @@ class Oracle:
     def _try_out(self) -> None:
         for case in self._problem.cases:
             self._arguments_without_values(case)
-        small = boundary.plan(
-            self._problem.cases, self._problem.vary, self._problem.dtypes, (), lambda case: True, most=6
-        )[0]
-        # a problem without `vary` need not take every small shape; its own smallest case is then the one that has to work
-        case = small.case if self._problem.vary else min(self._problem.cases, key=self._elements)
-        if self._elements(case) <= 1 << 22:
+        problem = self._problem
+        case = min(problem.cases, key=self._elements)
+        if problem.vary:
+            # what `vary` admits has to work; without it a problem need not take every small shape
+            case = boundary.smallest(case, problem.vary)
+        if self._elements(case) <= MOST_TRIED:
             self._expected({"fields": case.fields, "variant": ""})
 
     def answer(self, request: dict[str, Any], descriptors: list[int]) -> tuple[dict[str, Any], list[int]]:
@@ -166,7 +169,7 @@ class Oracle:
         without the cost of filling gigabytes."""
         generator = torch.Generator(self._device).manual_seed(self._seed)
         try:
-            with _Shapes(most_real):
+            with ShapesOnly(most_real):
                 return self._problem.arguments(case, generator, self._device)
         except ProblemFault:
             # what needs values (`.item()`, `bool(tensor.any())`) cannot be told from shapes: make them
@@ -235,7 +238,8 @@ class Oracle:
         floors = [self._floor(actual) for actual, _ in pairs]
         limits = body["allowed"] or [10 * floor for floor in floors]
         compared = [
-            compare(actual, right.to("cpu"), limit).plain() for (actual, right), limit in zip(pairs, limits, strict=True)
+            compare(actual, right.to("cpu"), limit).plain()
+            for (actual, right), limit in zip(pairs, limits, strict=True)
         ]
         return {"comparisons": compared, "floors": floors, "own_dtype": expected.own_dtype}
 
@@ -249,7 +253,9 @@ class Oracle:
             if name != right:
                 return f"output {name} where {right} is expected"
             if list(description["shape"]) != list(tensor.shape):
-                return f"output {name} has shape {_shape(description['shape'])} where {_shape(tensor.shape)} is expected"
+                return (
+                    f"output {name} has shape {_shape(description['shape'])} where {_shape(tensor.shape)} is expected"
+                )
             if ("float" in description["dtype"]) != tensor.is_floating_point():
                 return f"output {name} is {description['dtype']} where {_kind(tensor)} is expected"
         given = {one["input"] for one in body["changed"]}
@@ -262,12 +268,15 @@ class Oracle:
     # boundary cases
 
     def _plan(self, body: dict[str, Any]) -> dict[str, Any]:
-        """{"constants", "most_elements", "most", "unchecked_dtypes"} -> {"keys": [...], "notes": [...]}."""
+        """{"constants", "most_elements", "most", "unchecked_dtypes", "too_much"} -> {"keys": [...], "notes": [...]}."""
         skipped: set[str] = set()
         too_large = 0
 
         def admit(case: Case) -> bool:
             nonlocal too_large
+            if any(boundary.no_smaller(case, fields) for fields in body["too_much"]):
+                too_large += 1
+                return False
             try:
                 arguments = self._arguments_without_values(case)
             except ProblemFault:
@@ -304,7 +313,7 @@ def _widened(value: Any) -> Any:
 
 
 def _same(old: torch.Tensor, new: torch.Tensor) -> bool:
-    return torch.equal(torch.nan_to_num(old), torch.nan_to_num(new)) and torch.equal(old.isnan(), new.isnan())
+    return bool(torch.equal(old.nan_to_num(), new.nan_to_num()) and torch.equal(old.isnan(), new.isnan()))
 
 
 def _shape(shape: Sequence[int]) -> str:
@@ -313,30 +322,3 @@ def _shape(shape: Sequence[int]) -> str:
 
 def _kind(tensor: torch.Tensor) -> str:
     return "a floating dtype" if tensor.is_floating_point() else str(tensor.dtype).removeprefix("torch.")
-
-
-class _Shapes(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed by mypy
-    """Within it new tensors of more than `most_real` elements are on the meta device: they have a shape, a dtype and strides,
-    and no values. What is made of such a tensor is there too."""
-
-    def __init__(self, most_real: int) -> None:
-        super().__init__()
-        self._most_real = most_real
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if any(argument.name == "device" for argument in func._schema.arguments):
-            device = self._device(args)
-            if device is not None:
-                kwargs["device"] = device
-                kwargs.update({"generator": None} if kwargs.get("generator") is not None else {})
-        return func(*args, **kwargs)
-
-    def _device(self, args: Sequence[Any]) -> torch.device | None:
-        """Where the result goes: to its source's place if that has no values; None leaves it to the caller."""
-        meta = torch.device("meta")
-        source = next((value for value in args if isinstance(value, torch.Tensor)), None)
-        if source is not None:
-            return meta if source.device == meta else None
-        sizes = next((value for value in args if isinstance(value, list | tuple)), ())
-        return None if self._most_real and math.prod(sizes) <= self._most_real else meta

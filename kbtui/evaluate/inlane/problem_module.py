@@ -46,8 +46,10 @@ class Problem:
     def _import(self, folder: Path) -> ModuleType:
         try:
             return load_module(folder, "problem")
-        except Exception as error:  # noqa: BLE001  a problem may raise anything while it is imported
-            self._refuse(f"importing it raises {one_line(error)}", "mend that, `python problem.py` in its folder shows it")
+        except Exception as error:
+            self._refuse(
+                f"importing it raises {one_line(error)}", "mend that, `python problem.py` in its folder shows it"
+            )
             raise
 
     def _piece(self, module: ModuleType, name: str, remedy: str) -> Any:
@@ -56,14 +58,15 @@ class Problem:
         return getattr(module, name)
 
     def _function(self, module: ModuleType, name: str, what: str) -> Callable[..., Any]:
-        found: Callable[..., Any] = self._piece(module, name, f"define {what}")
+        found = self._piece(module, name, f"define {what}")
         if not callable(found):
             self._refuse(f"{name} is a {type(found).__name__}", f"define it as a function: {what}")
-        return found
+        function: Callable[..., Any] = found
+        return function
 
     def _cases(self, module: ModuleType) -> tuple[Case, ...]:
         remedy = 'write cases = [Case(n=1024, dtype="float32"), ...]'
-        cases = self._piece(module, "cases", remedy)
+        cases: Any = self._piece(module, "cases", remedy)
         if not isinstance(cases, list | tuple) or not cases:
             self._refuse("cases is empty or not a list", remedy)
         for case in cases:
@@ -84,7 +87,9 @@ class Problem:
             if not isinstance(field, Vary):
                 self._refuse(f"vary[{name!r}] is a {type(field).__name__}", remedy)
             if any(type(case.fields.get(name)) is not int for case in self.cases):
-                self._refuse(f"vary names {name!r}, which is no integer field of every case", "give every case that field")
+                self._refuse(
+                    f"vary names {name!r}, which is no integer field of every case", "give every case that field"
+                )
         return dict(vary)
 
     def _mutates(self, module: ModuleType) -> tuple[str, ...]:
@@ -128,7 +133,8 @@ class Problem:
             self._refuse(f"make_inputs raises {one_line(error)} for {case.name}", "mend make_inputs")
         if not isinstance(made, tuple | list):
             self._refuse(
-                f"make_inputs returns a {type(made).__name__} for {case.name}", "return a tuple of the entry's arguments"
+                f"make_inputs returns a {type(made).__name__} for {case.name}",
+                "return a tuple of the entry's arguments",
             )
         for index, value in enumerate(made):
             try:

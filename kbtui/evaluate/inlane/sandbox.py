@@ -41,7 +41,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def attempt(measure: Callable[[], None]) -> str:
-    """"on", or the reason why the measure is off."""
+    """Take a measure: "on", or the reason why the measure is off."""
     try:
         measure()
     except OSError as error:
@@ -150,7 +150,9 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         allowed = rights if os.path.isdir(path) else rights & _FILE_RIGHTS
         rule = _PathBeneath(allowed, fd)
-        if _libc().syscall(_LANDLOCK_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), ctypes.byref(rule), ctypes.c_uint32(0)):
+        if _libc().syscall(
+            _LANDLOCK_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), ctypes.byref(rule), ctypes.c_uint32(0)
+        ):
             raise _failed()
     finally:
         os.close(fd)
@@ -185,7 +187,7 @@ def no_new_privileges_state() -> str:
 
 
 def file_state(outside: Path) -> str:
-    """"on" when a folder outside the job's own cannot be written, found by trying."""
+    """Say "on" when a folder outside the job's own cannot be written, found by trying."""
     probe = outside / f".probe-{os.getpid()}"
     try:
         probe.touch()
@@ -196,7 +198,7 @@ def file_state(outside: Path) -> str:
 
 
 def hidden_state(pid: int) -> str:
-    """"on" when the environment of that process cannot be read from here, found by trying."""
+    """Say "on" when the environment of that process cannot be read from here, found by trying."""
     try:
         Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

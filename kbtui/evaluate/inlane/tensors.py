@@ -1,8 +1,9 @@
 """Arguments and outputs as a JSON description plus raw bytes in one sealed memfd.
 
-A description is {"dtype", "shape", "strides", "span", "offset"}: strides in elements, `span` the elements between the first and the last
-one that the tensor can reach, `offset` where that span's bytes start in the memfd. An argument is {"tensor": description},
-{"empty": description} for one without values, or {"value": scalar}; floats travel as {"float": repr}, since JSON has no NaN.
+A description is {"dtype", "shape", "strides", "span", "offset"}: strides in elements, `span` the elements from the first
+to the last one that the tensor can reach, `offset` where that span's bytes start in the memfd. An argument is
+{"tensor": description}, {"empty": description} for one without values, or {"value": scalar}; floats travel as
+{"float": repr}, since JSON has no NaN.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def describe_value(value: object) -> dict[str, Any]:
         return {"value": value}
     if isinstance(value, float):
         return {"float": repr(value)}
-    raise NotPortable(f"a {type(value).__name__} cannot be handed to a candidate: use tensors, numbers, strings or None")
+    raise NotPortable(
+        f"a {type(value).__name__} cannot be handed to a candidate: use tensors, numbers, strings or None"
+    )
 
 
 def scalar_of(argument: dict[str, Any]) -> Any:
@@ -76,7 +79,7 @@ def scalar_of(argument: dict[str, Any]) -> Any:
 
 def nbytes(description: dict[str, Any]) -> int:
     """Bytes of a description's span."""
-    return int(description["span"]) * dtype_named(description["dtype"]).itemsize
+    return int(description["span"] * dtype_named(description["dtype"]).itemsize)
 
 
 def _span_view(tensor: torch.Tensor, span: int) -> torch.Tensor:
@@ -107,7 +110,8 @@ def pack(tensors: Sequence[torch.Tensor]) -> tuple[list[dict[str, Any]], int, in
 def map_tensors(descriptions: Sequence[dict[str, Any]], fd: int, size: int) -> list[torch.Tensor]:
     """Tensors over a private mapping of the memfd: fresh storage each time, exactly as long as each span.
 
-    Raises SealError for a memfd that is not sealed or has another size, NotPortable or ValueError for a description that does not fit.
+    Raises SealError for a memfd that is not sealed or has another size, NotPortable or ValueError for a description that
+    does not fit.
     """
     mapping = map_private(fd, size)
     return [_map_one(description, mapping, size) for description in descriptions]
@@ -139,7 +143,9 @@ def empty_from(description: dict[str, Any], device: str) -> torch.Tensor:
     check_description(description)
     dtype = dtype_named(description["dtype"])
     make = torch.empty if dtype.is_floating_point or dtype.is_complex else torch.zeros
-    return torch.as_strided(make(description["span"], dtype=dtype, device=device), description["shape"], description["strides"])
+    return torch.as_strided(
+        make(description["span"], dtype=dtype, device=device), description["shape"], description["strides"]
+    )
 
 
 def arguments_from(

@@ -16,7 +16,9 @@ def vary_values(arguments: Sequence[Any], variant: str, generator: torch.Generat
         return tuple(arguments)
     change = _CHANGES[variant]
     return tuple(
-        change(value, generator) if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() else value
+        change(value, generator)
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel()
+        else value
         for value in arguments
     )
 
@@ -61,7 +63,9 @@ def _strided(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     del generator
     if tensor.dim() == 0:
         return tensor
-    padded = torch.full((*tensor.shape[:-1], tensor.shape[-1] + 24), float("nan"), dtype=tensor.dtype, device=tensor.device)
+    padded = torch.full(
+        (*tensor.shape[:-1], tensor.shape[-1] + 24), float("nan"), dtype=tensor.dtype, device=tensor.device
+    )
     view = padded[..., 16 : 16 + tensor.shape[-1]]
     return view.copy_(tensor)
 

@@ -67,7 +67,7 @@ def _one_call(ctx: JobContext, entry: Callable[..., Any], checks: _Checks, case:
             returned = entry(*inputs)
         if ctx.device != "cpu":
             torch.cuda.synchronize()
-    except Exception as error:  # noqa: BLE001  a candidate may raise anything; `fault_for` says whose fault it is
+    except Exception as error:
         fault = checks.fault_for(error)
         if fault is None:
             return bool(ctx.send({"type": "skipped", "case": case, "call": call})["go_on"])
@@ -99,7 +99,9 @@ def _hand_over(
         "size": size,
         "names": [name for name, _ in outputs],
         "tensors": descriptions[: len(outputs)],
-        "changed": [{"input": index, "tensor": one} for index, one in zip(changed, descriptions[len(outputs) :], strict=True)],
+        "changed": [
+            {"input": index, "tensor": one} for index, one in zip(changed, descriptions[len(outputs) :], strict=True)
+        ],
         "shared": shared,
         "launched": list(seen.launched),
         "own": seen.own,
@@ -130,7 +132,7 @@ def _bytes_of(value: object) -> torch.Tensor | None:
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return flat.set_(tensor.untyped_storage(), 0, (tensor.untyped_storage().nbytes(),), (1,))  # type: ignore[call-overload, no-any-return]
+    return flat.set_(tensor.untyped_storage(), 0, (tensor.untyped_storage().nbytes(),), (1,))
 
 
 def _changed(before: torch.Tensor | None, value: object) -> bool:
@@ -218,9 +220,13 @@ class _Interpreted(_Checks):
             reason = str(self._watch.faults[0]) if self._watch.faults else one_line(error)
             return CandidateFault("wrong", "addresses", reason, formatted(error))
         if blamed == "assertion":
-            return CandidateFault("wrong", "run", f"an assertion of the kernel failed: {one_line(error)}", formatted(error))
+            return CandidateFault(
+                "wrong", "run", f"an assertion of the kernel failed: {one_line(error)}", formatted(error)
+            )
         if blamed == "interpreter":
-            reason = f"Triton's interpreter cannot run it, though it compiles: {one_line(self._interpret.root_cause(error))}"
+            reason = (
+                f"Triton's interpreter cannot run it, though it compiles: {one_line(self._interpret.root_cause(error))}"
+            )
             return CandidateFault("unknown", "interpreter", reason, formatted(error))
         return super().fault_for(error)
 
@@ -239,10 +245,10 @@ class _OnDevice(_Checks):
         def entered(metadata: Any) -> None:
             self._launched.add(str(metadata.get()["name"]))
 
-        runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
+        runtime: Any = getattr(getattr(triton, "knobs", None), "runtime", None)
         if hasattr(getattr(runtime, "launch_enter_hook", None), "add"):
             runtime.launch_enter_hook.add(entered)
-        elif runtime is not None:
+        elif hasattr(runtime, "launch_enter_hook"):
             runtime.launch_enter_hook = entered
         else:
             CompiledKernel.launch_enter_hook = entered

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbtui.evaluate.inlane import jobs, sandbox
-from kbtui.evaluate.inlane.frames import FrameReader, PeerGone, send_frame
+from kbtui.evaluate.inlane.frames import FrameReader, send_frame
 
 TICK_S = 0.05
 _PAGE = resource.getpagesize()
@@ -83,17 +83,17 @@ class _Forker:
         self._running: dict[int, Running] = {}
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGCHLD, _notice)  # without a handler the wakeup descriptor stays silent
 
     def serve(self) -> None:
         try:
             while True:
                 timeout = TICK_S if self._running else None
-                ready, _, _ = select.select([self._control, self._wake], [], [], timeout)
+                ready, _, _ = select.select([self._control.fileno(), self._wake], [], [], timeout)
                 if self._wake in ready:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake, 4096)
-                if self._control in ready:
+                if self._control.fileno() in ready:
                     for body, descriptors in self._reader.pump():
                         self._command(json.loads(body), descriptors)
                 self._reap()
@@ -199,7 +199,8 @@ class _Forker:
     def _sweep(self, keep: set[int]) -> int:
         """Kill and reap every child that is no running job: what a job left behind has become ours. Returns how many."""
         swept: set[int] = set()
-        for _ in range(1000):  # a bound: something that forks faster than it is killed must not hold the zygote for ever
+        # a bound: something that forks faster than it is killed must not hold the zygote for ever
+        for _ in range(1000):
             strays = [pid for pid in _children(os.getpid()) if pid not in keep]
             if not strays:
                 break
@@ -210,6 +211,10 @@ class _Forker:
                     os.waitpid(pid, 0)
                 swept.add(pid)
         return len(swept)
+
+
+def _notice(*_: object) -> None:
+    """A child changed state; the wakeup descriptor tells the loop."""
 
 
 def _kill(pid: int) -> None:

@@ -1,0 +1,37 @@
+"""Inputs without the cost of filling them: for what needs dtypes, shapes and strides only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class ShapesOnly(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed by mypy
+    """Within it new tensors of more than `most_real` elements are on the meta device: they have a shape, a dtype and strides,
+    and no values. What is made of such a tensor is there too."""
+
+    def __init__(self, most_real: int) -> None:
+        super().__init__()
+        self._most_real = most_real
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if any(argument.name == "device" for argument in func._schema.arguments):
+            device = self._device(args)
+            if device is not None:
+                kwargs["device"] = device
+                kwargs.update({"generator": None} if kwargs.get("generator") is not None else {})
+        return func(*args, **kwargs)
+
+    def _device(self, args: Sequence[Any]) -> torch.device | None:
+        """Where the result goes: to its source's place if that has no values; None leaves it to the caller."""
+        meta = torch.device("meta")
+        source = next((value for value in args if isinstance(value, torch.Tensor)), None)
+        if source is not None:
+            return meta if source.device == meta else None
+        sizes = next((value for value in args if isinstance(value, list | tuple)), ())
+        return None if self._most_real and math.prod(sizes) <= self._most_real else meta
