@@ -48,7 +48,7 @@ def check(
         target=settings.target,
         python=settings.interpreter,
         seed=settings.seed,
-        report=_ignore if as_json else _progress,
+        report=_ignore if as_json else _Stages(),
     )
     if as_json:
         output.json(checked)
@@ -61,8 +61,16 @@ def _ignore(stage: str, text: str) -> None:
     """Progress that nobody reads."""
 
 
-def _progress(stage: str, text: str) -> None:
-    output.note(f"{stage} {text}".rstrip() + " ...")
+class _Stages:
+    """Says on stderr which stage begins; the steps within one would be a line for every case."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, stage: str, text: str) -> None:
+        if stage != self._last:
+            self._last = stage
+            output.note(f"{stage} ...")
 
 
 def _print(checked: Checked, subject: str) -> None:

@@ -30,6 +30,11 @@ def header(text: str) -> str:
     return "\n".join(text.splitlines()[:2])
 
 
+def branches(text: str) -> list[str]:
+    """The lines of the tree that show a child of the baseline."""
+    return [line for line in text.splitlines() if ("├" in line or "└" in line) and "#1" in line]
+
+
 def the_run(program: Any) -> dict[str, Any]:
     (entry,) = program.runs()
     return dict(entry)
@@ -41,7 +46,7 @@ def test_from_start_to_stop(
 ) -> None:
     first = terminal(*START, columns=columns, lines=lines)
     first.until("#0", 180)
-    grown = first.until(lambda text: "#1" in text, 180)
+    grown = first.until(branches, 180)
     assert "softmax" in header(grown)
 
     first.press("space")
@@ -61,7 +66,7 @@ def test_from_start_to_stop(
     assert run_id in [run["run_id"] for run in program.json("runs")]
 
     second = terminal("attach", columns=columns, lines=lines)
-    second.until(lambda text: "paused" in header(text) and "#1" in text, 60)
+    second.until(lambda text: "paused" in header(text) and branches(text), 60)
     second.press("space")
     second.until(lambda text: "live" in header(text), 60)
     assert processes.look()
@@ -79,7 +84,7 @@ def test_from_start_to_stop(
 def force_an_arm(cockpit: Any, run_id: str) -> int:
     """Take the dialog's first arm; the `seq` of the event it made. It names who did it."""
     cockpit.press("f")
-    cockpit.until(lambda text: "orce" in text, 20)
+    cockpit.until(lambda text: "the next pull takes this arm" in text and "mean" in text, 20)
     cockpit.press("enter")
     cockpit.until(lambda _: any(e["type"] == "forced" for e in journal(run_id)), 30)
     (event,) = [e for e in journal(run_id) if e["type"] == "forced"]
