@@ -118,8 +118,8 @@ def _plain(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenthesizableW
 def vary_config(module: KernelModule, kernel: Kernel, config: cst.Call, change: Change) -> Edits | None:
     """Edits that give a tuned kernel a changed configuration.
 
-    A list of one is changed in place. A longer list gets the varied configuration behind its model, so that tuning can
-    still choose what it chose before. None when the list has it already.
+    A list of one is changed in place. A longer list gets the varied configuration before its model, so that tuning can
+    still choose what it chose before, and comments stay where they are. None when the list has it already.
     """
     varied = change(config)
     if any(module.code(varied) == module.code(other) for other in kernel.configs):
@@ -127,30 +127,10 @@ def vary_config(module: KernelModule, kernel: Kernel, config: cst.Call, change: 
     if len(kernel.configs) == 1:
         return {config: call_edit(change)}
     element = module.above[config]
+    listed = module.above[element]
     assert isinstance(element, cst.Element)
-
-    def edit(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        assert isinstance(node, cst.Element)
-        return _doubled(module, node, element, varied)
-
-    return {element: edit}
-
-
-def _doubled(module: KernelModule, node: cst.Element, original: cst.Element, varied: cst.Call) -> list[cst.Element]:
-    listed = module.above[original]
     assert isinstance(listed, cst.List)
-    index = next(i for i, e in enumerate(listed.elements) if e is original)
-    if index + 1 < len(listed.elements):
-        assert isinstance(node.comma, cst.Comma)
-        space = _plain(node.comma.whitespace_after)
-        return [node, node.with_changes(value=varied, comma=node.comma.with_changes(whitespace_after=space))]
-    before = listed.elements[index - 1].comma
-    assert isinstance(before, cst.Comma)
-    between = _plain(before.whitespace_after)
-    if not isinstance(node.comma, cst.Comma):
-        return [node.with_changes(comma=cst.Comma(whitespace_after=between)), node.with_changes(value=varied)]
-    behind = node.comma.whitespace_after
-    if isinstance(behind, cst.ParenthesizedWhitespace) and isinstance(between, cst.ParenthesizedWhitespace):
-        between = between.with_changes(first_line=behind.first_line)
-    last = node.with_changes(value=varied, comma=node.comma.with_changes(whitespace_after=_plain(behind)))
-    return [node.with_changes(comma=node.comma.with_changes(whitespace_after=between)), last]
+    comma = element.comma if element is not listed.elements[-1] else listed.elements[-2].comma
+    assert isinstance(comma, cst.Comma)
+    new = cst.Element(value=varied, comma=comma.with_changes(whitespace_after=_plain(comma.whitespace_after)))
+    return {element: lambda node: [new, node]}

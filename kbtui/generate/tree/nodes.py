@@ -74,7 +74,12 @@ def parents(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode]:
 
 
 def rebuild(root: cst.Module, edits: Edits, above: Mapping[cst.CSTNode, cst.CSTNode]) -> cst.Module:
-    """The tree with `edits` made, inner ones first. Everything else is shared with `root`, layout and comments included."""
+    """The tree with `edits` made, inner ones first. Everything else is shared with `root`, layout and comments included.
+
+    Raises ValueError for an edit of a node that is not in the tree: it would be lost without a word.
+    """
+    if any(target is not root and target not in above for target in edits):
+        raise ValueError("an edit belongs to another tree")
     touched: set[cst.CSTNode] = set()
     for target in edits:
         here: cst.CSTNode | None = target

@@ -1,0 +1,61 @@
+"""Run in a process of its own with TRITON_INTERPRET=1: every version on standard input against the reference.
+
+Input: JSON lines `{"entry", "title", "path"}`. Output: one JSON line `{"title", "error"}` each, error "" when right.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+
+import torch
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=GENERATOR).to(dtype)
+
+
+def cases(entry: str) -> list[tuple[tuple[object, ...], torch.Tensor]]:
+    """Arguments and expected result; sizes that no block divides."""
+    if entry == "vector_add":
+        x, y = randn(5000), randn(5000)
+        return [((x, y), x + y), ((x[:1], y[:1]), x[:1] + y[:1])]
+    if entry == "softmax":
+        x = randn(7, 300)
+        return [((x,), torch.softmax(x, -1)), ((x[:1, :1],), torch.softmax(x[:1, :1], -1))]
+    if entry in ("rms_norm", "norm"):
+        x, w = randn(7, 300), randn(300)
+        return [((x, w, 1e-5), x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w)]
+    if entry in ("matmul", "product"):
+        a, b = randn(150, 70, dtype=torch.float16), randn(70, 200, dtype=torch.float16)
+        return [((a, b), (a.double() @ b.double()).half())]
+    if entry == "cross_entropy":
+        x, t = randn(5, 9000), torch.tensor([0, 8999, -1, 17, 4096])
+        return [((x, t), torch.nn.functional.cross_entropy(x, t, ignore_index=-1, reduction="none"))]
+    if entry == "transpose":
+        x = randn(70, 45)
+        return [((x,), x.T.contiguous())]
+    raise KeyError(entry)
+
+
+def main() -> None:
+    for number, line in enumerate(sys.stdin):
+        job = json.loads(line)
+        spec = importlib.util.spec_from_file_location(f"version_{number}", job["path"])
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        error = ""
+        try:
+            for arguments, expected in cases(job["entry"]):
+                torch.testing.assert_close(getattr(module, job["entry"])(*arguments), expected, rtol=2e-3, atol=2e-3)
+        except Exception as failure:  # noqa: BLE001  whatever goes wrong is what the test reports
+            error = f"{type(failure).__name__}: {failure}"
+        print(json.dumps({"title": job["title"], "error": error}), flush=True)
+
+
+main()

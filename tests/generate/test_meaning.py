@@ -1,0 +1,72 @@
+"""What moves may not do: change what a kernel computes. Every option on some kernels, under Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbtui.generate.rewrite import RewriteGenerator
+from kbtui.generate.tree.module import KernelModule
+from kbtui.state.records import STRATEGIES
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None,
+        reason="needs torch and triton",
+    ),
+]
+STYLES = {
+    "vector_add": "vector_add",
+    "softmax": "softmax",
+    "rms_norm": "rms_norm",
+    "matmul": "matmul",
+    "cross_entropy": "cross_entropy",
+    "flat_tiles": "product",
+    "looped_row": "norm",
+    "square_tiles": "transpose",
+}
+
+
+def versions(module: KernelModule) -> dict[str, str]:
+    """Title to source: every option, and for every strategy a second move on top of its first option."""
+    generator = RewriteGenerator()
+    found = {"baseline": module.source}
+    for strategy in STRATEGIES:
+        for option in generator.options(module, strategy):
+            found[f"{strategy}: {option.title}"] = option.move.apply(module, option.site)
+    for title, source in list(found.items()):
+        if title.startswith(("tiling: 2 tiles", "tiling: loop", "reordering: programs in", "reordering: swap")):
+            second = KernelModule(source, module.entry)
+            for strategy in ("tiling", "pipeline", "reordering"):
+                for option in generator.options(second, strategy)[:3]:
+                    found[f"{title} + {option.title}"] = option.move.apply(second, option.site)
+    return found
+
+
+def test_every_option_computes_the_same(read, tmp_path: Path):
+    jobs = []
+    for style, entry in STYLES.items():
+        for number, (title, source) in enumerate(versions(read(style)).items()):
+            path = tmp_path / f"{style}_{number}.py"
+            path.write_text(source)
+            jobs.append({"entry": entry, "title": f"{style} {title}", "path": str(path)})
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "interpreted.py")],
+        input="\n".join(json.dumps(job) for job in jobs),
+        env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "TRITON_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [r["title"] for r in results] == [job["title"] for job in jobs], done.stderr
+    assert len(jobs) > 60
+    assert {r["title"]: r["error"] for r in results if r["error"]} == {}
