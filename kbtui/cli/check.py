@@ -67,7 +67,7 @@ class _Stages:
     def __init__(self) -> None:
         self._last = ""
 
-    def __call__(self, stage: str, text: str) -> None:
+    def __call__(self, stage: str, _text: str) -> None:
         if stage != self._last:
             self._last = stage
             output.note(f"{stage} ...")

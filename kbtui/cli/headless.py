@@ -6,7 +6,7 @@ import sys
 import time
 
 from kbtui.cli import output
-from kbtui.state.events import Event, encode, is_durable
+from kbtui.state.events import Event, Generated, encode, is_durable
 from kbtui.state.records import BestSummary, Summary
 from kbtui.state.run_state import RunState
 
@@ -40,10 +40,15 @@ class Progress:
                 break
             fresh.append(entry)
         for entry in reversed(fresh):
-            clock = time.strftime("%H:%M:%S", time.localtime(entry.t))
-            mark = "" if entry.level == "info" else f"{entry.level}: "
-            output.line(f"{clock}  {mark}{entry.text}")
+            self._say(entry.t, entry.text if entry.level == "info" else f"{entry.level}: {entry.text}")
+        if isinstance(event, Generated) and event.parent_id is not None:
+            # the tree shows this in the cockpit, so the log does not say it
+            self._say(event.t, f"#{event.candidate_id} {event.strategy} · {event.move}, from #{event.parent_id}")
         sys.stdout.flush()
+
+    @staticmethod
+    def _say(t: float, text: str) -> None:
+        output.line(f"{time.strftime('%H:%M:%S', time.localtime(t))}  {text}")
 
     def finish(self, summary: Summary) -> None:
         for text in summary_lines(summary):

@@ -46,6 +46,7 @@ def test_progress_prints_each_line_of_the_log_once_and_cleaned(
     assert printed.count("#1 not worse ~1.42 est, modelled") == 1
     assert printed.count("warning: #2 wrong at boundary") == 1
     assert printed.count("best is now #1") == 1
+    assert printed.count("#1 tiling · BLOCK 64 → 128, from #0") == 1
 
 
 @pytest.mark.parametrize(
