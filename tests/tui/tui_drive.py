@@ -43,7 +43,9 @@ class Drive:
         await self.pilot.pause()
         await self.app.tick()
         await self.app.workers.wait_for_complete()
-        await self.pilot.pause()
+        # a toast goes through two messages and a mount before it is on the screen
+        for _ in range(3):
+            await self.pilot.pause()
 
     async def play(self, *events: Event) -> None:
         """Let the run go on."""
@@ -69,7 +71,7 @@ async def drive(
     """The app in the cockpit of a run that consists of `events`."""
     feed = ScriptedFeed(events, connected=connected)
     app = KbtuiApp(feed.run_id, read_only=read_only, terminal=terminal, theme=theme, make_feed=lambda _: feed)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         driven = Drive(app, pilot, feed)
         await driven.settle()
         yield driven

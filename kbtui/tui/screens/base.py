@@ -61,7 +61,13 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         return style
 
     def paint(self) -> None:
-        """Bring the panes up to date with the session; called once per tick and when the screen comes to the front."""
+        """Bring the panes up to date; called once per tick and when the screen comes to the front."""
+        whole = self.is_running and self.is_attached and self.app.is_running and bool(self.children)
+        if whole and self.is_current and not self.too_small:
+            self.paint_panes()
+
+    def paint_panes(self) -> None:
+        """Show what there is to show; called only while the screen is whole and in front."""
 
     def on_screen_resume(self) -> None:
         self.paint()

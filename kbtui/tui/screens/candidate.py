@@ -61,9 +61,7 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
 
     # ------------------------------------------------------------ painting
 
-    def paint(self) -> None:
-        if not self.is_current or self.too_small:
-            return
+    def paint_panes(self) -> None:
         candidate, session = self.chosen, self.kbtui.session
         if candidate is None or session is None:
             self.query_one("#header", Strip).set_lines([text_line(f" no candidate #{self.candidate_id}", "warn")])

@@ -65,10 +65,8 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
 
     # ------------------------------------------------------------ painting
 
-    def paint(self) -> None:
+    def paint_panes(self) -> None:
         """Show the session's state. Panes send only the lines that differ."""
-        if not self.is_current or self.too_small:
-            return
         session = self.kbtui.session
         if session is None:
             return

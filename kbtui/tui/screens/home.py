@@ -79,9 +79,7 @@ class HomeScreen(KbtuiScreen[None]):
             self._looking = False
         self.paint()
 
-    def paint(self) -> None:
-        if not self.is_current or self.too_small:
-            return
+    def paint_panes(self) -> None:
         listing = self.query_one(RunList)
         width = self.size.width
         if self.runs is None:

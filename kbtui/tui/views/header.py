@@ -68,6 +68,10 @@ def best_line(session: Session, width: int) -> Line:
     if interval := n.interval_text(timing):
         out.gap().add(interval, "text")
     out.gap().add(timing.verdict, "good" if timing.verdict in ("faster", "not worse") else "text")
+    if state.stopped_by:
+        out.gap(3).add(f"stopped by {state.stopped_by}", "info")
+    elif state.status == "paused" and state.pause_reason:
+        out.gap(3).add(state.pause_reason, "warn")
     if times := _times(state):
         out.gap(3).add(times)
     light = n.speed_of_light(timing)
@@ -77,10 +81,6 @@ def best_line(session: Session, width: int) -> Line:
         out.gap(3).add("noise floor ", "label").add(f"±{timing.noise * 100:.1f} %")
     if timing.kind == "modelled":
         out.gap(3).add("an estimate, not a measurement", "est")
-    if state.stopped_by:
-        out.gap(3).add(f"stopped by {state.stopped_by}", "info")
-    elif state.status == "paused" and state.pause_reason:
-        out.gap(3).add(state.pause_reason, "warn")
     return crop(out.line(), width)
 
 
