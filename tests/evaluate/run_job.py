@@ -37,10 +37,6 @@ class Context:
     def say(self, stage, text=""):
         pass
 
-    def describe_inputs(self, case):
-        pieces = self._request["inputs"][case]
-        return [{"tensor": {"dtype": p[0], "shape": p[1]}} if isinstance(p, list) else {"value": p} for p in pieces]
-
     def _made(self, case, make):
         pieces = self._request["inputs"][case]
         return tuple(make(p[1], dtype=getattr(torch, p[0])) if isinstance(p, list) else p for p in pieces)
@@ -51,7 +47,7 @@ class Context:
     def shaped_inputs(self, case):
         return self._made(case, torch.zeros)
 
-    def inputs(self, case):
+    def shaped_inputs(self, case):
         return self._made(case, torch.zeros)
 
 

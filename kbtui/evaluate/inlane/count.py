@@ -66,13 +66,8 @@ def run(ctx: JobContext) -> dict[str, Any]:
             launches.clear()
             # What earlier cases left over is shared by those to come.
             meter.deadline = time.monotonic() + (end - time.monotonic()) / (count - case)
-            cases.append({"failed": _call(entry, _inputs(ctx, case)), "launches": _grouped(launches)})
+            cases.append({"failed": _call(entry, ctx.shaped_inputs(case)), "launches": _grouped(launches)})
     return {"cases": cases}
-
-
-def _inputs(ctx: JobContext, case: int) -> tuple[Any, ...]:
-    """Values where they may be indices; pages of the rest are never touched."""
-    return ctx.shaped_inputs(case)
 
 
 def _call(entry: Any, inputs: tuple[Any, ...]) -> str:

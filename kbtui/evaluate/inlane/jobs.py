@@ -22,12 +22,13 @@ JOBS: dict[str, str] = {
     "compile": "kbtui.evaluate.inlane.capture:run",
     "count": "kbtui.evaluate.inlane.count:run",
     "time": "kbtui.evaluate.inlane.clock:run",
+    "device": "kbtui.evaluate.inlane.device:run",
 }
 
 PRELOAD: dict[str, tuple[str, ...]] = {
     "interpret": ("verify", "count"),
     "compile": ("compile",),
-    "device": ("verify", "compile", "time"),
+    "device": ("verify", "time", "device"),
 }
 """Role of a zygote -> the jobs whose modules it imports before it forks."""
 

@@ -40,7 +40,7 @@ def run(ctx: JobContext) -> dict[str, Any]:
     Sends one message "outputs" per call and stops when told to. Reply: {"calls": number}.
     Raises CandidateFault for what the candidate does wrong by itself.
     """
-    checks = _Interpreted(ctx) if interpreting() else _OnDevice()
+    checks = _Interpreted(ctx) if interpreting() else OnDevice()
     with _pretending(ctx.parameters.get("pretend")):
         entry = ctx.load()
     calls = 0
@@ -60,7 +60,7 @@ def interpreting() -> bool:
 
 def _one_call(ctx: JobContext, entry: Callable[..., Any], checks: _Checks, case: int, call: int) -> bool:
     inputs = ctx.inputs(case)
-    before = [_bytes_of(value) for value in inputs]
+    before = [bytes_of(value) for value in inputs]
     checks.reset()
     try:
         with poisoned(ctx.device, call), _pretending(ctx.parameters.get("pretend")):
@@ -73,13 +73,14 @@ def _one_call(ctx: JobContext, entry: Callable[..., Any], checks: _Checks, case:
             return bool(ctx.send({"type": "skipped", "case": case, "call": call})["go_on"])
         raise fault from error
     checks.after_call()
-    changed = [index for index, value in enumerate(inputs) if _changed(before[index], value)]
-    return _hand_over(ctx, (case, call), returned, inputs, changed, checks.seen(ctx))
+    changed = [index for index, value in enumerate(inputs) if was_changed(before[index], value)]
+    return hand_over(ctx, (case, call), returned, inputs, changed, checks.seen(ctx))
 
 
-def _hand_over(
+def hand_over(
     ctx: JobContext, which: tuple[int, int], returned: object, inputs: tuple[Any, ...], changed: list[int], seen: Seen
 ) -> bool:
+    """Send the outputs of one call, `which` = (case, call), for comparison; whether to go on. Raises CandidateFault."""
     try:
         outputs = flatten_outputs(returned)
         storages = {value.untyped_storage().data_ptr(): index for index, value in enumerate(inputs) if _occupied(value)}
@@ -125,7 +126,7 @@ def _occupied(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.untyped_storage().nbytes() > 0
 
 
-def _bytes_of(value: object) -> torch.Tensor | None:
+def bytes_of(value: object) -> torch.Tensor | None:
     """A copy of a tensor's whole storage as bytes; None for scalars."""
     return None if not isinstance(value, torch.Tensor) else _storage_bytes(value).clone()
 
@@ -135,7 +136,8 @@ def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return flat.set_(tensor.untyped_storage(), 0, (tensor.untyped_storage().nbytes(),), (1,))
 
 
-def _changed(before: torch.Tensor | None, value: object) -> bool:
+def was_changed(before: torch.Tensor | None, value: object) -> bool:
+    """Whether a tensor's storage differs from what `bytes_of` copied before."""
     return before is not None and isinstance(value, torch.Tensor) and not torch.equal(before, _storage_bytes(value))
 
 
@@ -231,7 +233,7 @@ class _Interpreted(_Checks):
         return super().fault_for(error)
 
 
-class _OnDevice(_Checks):
+class OnDevice(_Checks):
     """Launches of compiled kernels, seen through Triton's launch hook."""
 
     def __init__(self) -> None:

@@ -1,0 +1,267 @@
+"""Job "time": a candidate's calls timed on a GPU, a turn at a time.
+
+Two such processes, one for the baseline and one for a candidate, wait for turns from the run process and only one has
+the device at a time. Times are taken with events around many launches (a CUDA graph of them): events around a single
+launch of a few microseconds measure the CPU. The run process holds a second clock to it (`burst`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kbtui.evaluate.inlane import verify
+from kbtui.evaluate.inlane.candidate import CandidateFault, formatted, one_line
+
+if TYPE_CHECKING:
+    from kbtui.evaluate.inlane.candidate import JobContext
+
+DROPPED_CALLS = 3
+"""Calls at the start of a turn that are not timed: clocks, caches and the instruction cache settle."""
+READING_S = 200e-6
+"""Device time that one reading should cover; shorter kernels are launched many times in it."""
+MOST_LAUNCHES = 100
+LEAST_READINGS = 5
+MOST_READINGS = 200
+CALLED = 20
+
+
+@dataclass
+class Prepared:
+    """One case, ready to be timed: inputs on the device and, where it can be captured, a graph of `launches` calls."""
+
+    inputs: tuple[Any, ...]
+    launches: int
+    graph: Any = None
+    why_no_graph: str = ""
+    kept: list[Any] = field(default_factory=list)
+    """What the captured calls returned: their memory is the graph's and must not be given to others."""
+
+
+def run(ctx: JobContext) -> dict[str, Any]:
+    """Parameters: `flush_bytes` (more than the L2 cache holds), `cold` (flush before every reading).
+
+    Asks "turn" with the result of the last one and does what the answer says: {"do": "prepare" | "read" | "burst" |
+    "called" | "loop" | "audit" | "drop", "case": number, ...} or {"do": "end"}. Reply: {"turns": number}.
+    """
+    torch.cuda.set_device(ctx.device)
+    bench = Bench(ctx, ctx.load())
+    turns = 0
+    order = ctx.request("turn", ready=True)
+    while order["do"] != "end":
+        ctx.say("time", f"case {order['case'] + 1}")
+        try:
+            result = bench.take(order)
+        except CandidateFault:
+            raise
+        except Exception as error:
+            # It was correct before, so what it raises now is its own: out of memory, an illegal address, a changed mind.
+            raise CandidateFault("crash", "time", one_line(error), formatted(error)) from error
+        turns += 1
+        order = ctx.request("turn", **result)
+    return {"turns": turns}
+
+
+class Bench:
+    """The cases of one candidate on the device."""
+
+    def __init__(self, ctx: JobContext, entry: Callable[..., Any]) -> None:
+        self._ctx = ctx
+        self._entry = entry
+        self._cases: dict[int, Prepared] = {}
+        self._cold = bool(ctx.parameters.get("cold", False))
+        self._flush_bytes = int(ctx.parameters["flush_bytes"])
+        self._flushed: torch.Tensor | None = None
+        self._checks: verify.OnDevice | None = None
+
+    def take(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Do one turn and return its result as JSON fields."""
+        case = int(order["case"])
+        match order["do"]:
+            case "prepare":
+                return self._prepare(case)
+            case "read":
+                return self._read(self._cases[case], float(order["seconds"]))
+            case "burst":
+                return self._burst(self._cases[case], float(order["seconds"]))
+            case "called":
+                return self._called(self._cases[case])
+            case "loop":
+                return self._loop(self._cases[case], float(order["seconds"]))
+            case "audit":
+                return self._audit(case, int(order["call"]))
+            case "drop":
+                self._cases.pop(case, None)
+                torch.cuda.empty_cache()
+                return {"dropped": case}
+        raise ValueError(f"no turn is called {order['do']!r}")
+
+    # preparing
+
+    def _prepare(self, case: int) -> dict[str, Any]:
+        """Tune, compile and warm up on other data at the addresses that will be timed, then put the real data there.
+
+        The other data is the same values in reverse: still valid indices, the same distribution, another result. Whoever
+        keeps results by address returns those of the wrong data from now on, and the audit sees it.
+        """
+        inputs = self._ctx.inputs(case)
+        _reverse(inputs)
+        for _ in range(DROPPED_CALLS):
+            self._entry(*inputs)
+        torch.cuda.synchronize()
+        _reverse(inputs)
+        estimate = self._seconds_of(lambda: self._entry(*inputs), calls=5)
+        launches = 1 if self._cold else min(MOST_LAUNCHES, max(1, math.ceil(READING_S / estimate)))
+        prepared = Prepared(inputs, launches)
+        self._capture(prepared)
+        self._cases[case] = prepared
+        free, _ = torch.cuda.mem_get_info()
+        return {
+            "launches": launches,
+            "graph": prepared.graph is not None,
+            "why_no_graph": prepared.why_no_graph[:200],
+            "free_bytes": int(free),
+        }
+
+    def _capture(self, prepared: Prepared) -> None:
+        """Capture the calls in a graph. Not every wrapper can be: one that synchronises or reads a value back cannot."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.stream(stream):
+                self._entry(*prepared.inputs)
+            torch.cuda.current_stream().wait_stream(stream)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                prepared.kept = [self._entry(*prepared.inputs) for _ in range(prepared.launches)][-1:]
+            graph.replay()
+            torch.cuda.synchronize()
+        except (RuntimeError, AssertionError) as error:
+            prepared.why_no_graph = one_line(error)
+            prepared.kept = []
+            torch.cuda.synchronize()
+            return
+        prepared.graph = graph
+
+    # timing
+
+    def _once(self, prepared: Prepared) -> None:
+        """`launches` calls, queued on the current stream."""
+        if prepared.graph is not None:
+            prepared.graph.replay()
+            return
+        for _ in range(prepared.launches):
+            self._entry(*prepared.inputs)
+
+    def _warm(self, prepared: Prepared) -> None:
+        for _ in range(math.ceil(DROPPED_CALLS / prepared.launches)):
+            self._once(prepared)
+
+    def _read(self, prepared: Prepared, seconds: float) -> dict[str, Any]:
+        """Readings of the time of one call in ms, at least LEAST_READINGS and for about `seconds` of device time."""
+        self._warm(prepared)
+        torch.cuda.synchronize()
+        readings: list[float] = []
+        spent = 0.0
+        while len(readings) < LEAST_READINGS or (spent < seconds and len(readings) < MOST_READINGS):
+            events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(5)]
+            for start, end in events:
+                if self._cold:
+                    self._flush()
+                start.record()
+                self._once(prepared)
+                end.record()
+            # The device and not the stream: work left on other streams must not run into the other's turn.
+            torch.cuda.synchronize()
+            for start, end in events:
+                elapsed = start.elapsed_time(end)
+                readings.append(elapsed / prepared.launches)
+                spent += elapsed / 1e3
+        return {"readings_ms": readings}
+
+    def _burst(self, prepared: Prepared, seconds: float) -> dict[str, Any]:
+        """As many calls as fill `seconds` by the device's own clock, in one go; the run process times the turn."""
+        one = self._seconds_of(lambda: self._once(prepared), calls=3)
+        rounds = max(1, min(100_000, round(seconds / one)))
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        began = time.perf_counter()
+        start.record()
+        for _ in range(rounds):
+            self._once(prepared)
+        end.record()
+        torch.cuda.synchronize()
+        return {
+            "calls": rounds * prepared.launches,
+            "device_ms": start.elapsed_time(end),
+            "host_ms": 1e3 * (time.perf_counter() - began),
+        }
+
+    def _called(self, prepared: Prepared) -> dict[str, Any]:
+        """The time of one plain call of the wrapper, CPU work included, in ms."""
+        for _ in range(DROPPED_CALLS):
+            self._entry(*prepared.inputs)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(CALLED):
+            self._entry(*prepared.inputs)
+        torch.cuda.synchronize()
+        return {"called_ms": 1e3 * (time.perf_counter() - began) / CALLED}
+
+    def _loop(self, prepared: Prepared, seconds: float) -> dict[str, Any]:
+        """Keep the device busy with the case for `seconds`, for whoever samples its counters."""
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            for _ in range(5):
+                self._once(prepared)
+            torch.cuda.synchronize()
+        return {"looped": seconds}
+
+    def _seconds_of(self, call: Callable[[], Any], calls: int) -> float:
+        """Device seconds of one `call`, at least a microsecond."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        call()
+        torch.cuda.synchronize()
+        start.record()
+        for _ in range(calls):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        return max(1e-6, float(start.elapsed_time(end)) / 1e3 / calls)
+
+    def _flush(self) -> None:
+        """Overwrite more than the L2 cache holds, on the same stream and outside the timed region."""
+        if self._flushed is None:
+            self._flushed = torch.empty(self._flush_bytes, dtype=torch.uint8, device=self._ctx.device)
+        self._flushed.zero_()
+
+    # checking
+
+    def _audit(self, case: int, call: int) -> dict[str, Any]:
+        """Call once more on fresh values at the timed addresses and hand the outputs over for comparison."""
+        inputs = self._cases[case].inputs
+        for held, fresh in zip(inputs, self._ctx.inputs(case), strict=True):
+            if isinstance(held, torch.Tensor):
+                held.copy_(fresh)
+        before = [verify.bytes_of(value) for value in inputs]
+        if self._checks is None:
+            # Not earlier: the hook that it sets costs time at every launch.
+            self._checks = verify.OnDevice()
+        self._checks.reset()
+        returned = self._entry(*inputs)
+        torch.cuda.synchronize()
+        changed = [index for index, value in enumerate(inputs) if verify.was_changed(before[index], value)]
+        seen = self._checks.seen(self._ctx)
+        return {"accepted": verify.hand_over(self._ctx, (case, call), returned, inputs, changed, seen)}
+
+
+def _reverse(inputs: tuple[Any, ...]) -> None:
+    """Reverse the elements of every tensor in place; twice is once not at all."""
+    for value in inputs:
+        if isinstance(value, torch.Tensor) and value.numel() > 1:
+            value.copy_(value.flatten().flip(0).view(value.shape).clone())

@@ -1,0 +1,103 @@
+"""Job "device": what the GPU is, that it still works, and what it reaches in a copy and in matrix products.
+
+Runs no candidate. Also the probe after a crash: it fails where the device can no longer be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from kbtui.evaluate.inlane.candidate import JobContext
+
+COPY_BYTES = 1 << 30
+SIDE = 8192
+REPEATS = 10
+
+
+def run(ctx: JobContext) -> dict[str, Any]:
+    """Parameters: `measure`, whether to measure peaks (about a second). Reply: properties and `peaks`.
+
+    Peaks are in bytes/s and operations/s: "copy", and by dtype "fp16", "bf16", "tf32", "fp32", "int8" where supported.
+    """
+    torch.cuda.set_device(ctx.device)
+    found = torch.cuda.get_device_properties(ctx.device)
+    one = torch.ones(1024, device=ctx.device)
+    if float(one.sum().item()) != 1024.0:
+        raise RuntimeError("the device adds 1024 ones to something else")
+    return {
+        "name": found.name,
+        "capability": [found.major, found.minor],
+        "uuid": str(getattr(found, "uuid", "")),
+        "multiprocessors": found.multi_processor_count,
+        "memory_bytes": found.total_memory,
+        "l2_bytes": int(getattr(found, "L2_cache_size", 0)),
+        "threads_per_multiprocessor": int(found.max_threads_per_multi_processor),
+        "registers_per_multiprocessor": int(getattr(found, "regs_per_multiprocessor", 65536)),
+        "shared_limit_bytes": _shared_limit(),
+        "peaks": _peaks(ctx.device) if ctx.parameters["measure"] else {},
+    }
+
+
+def _shared_limit() -> int:
+    """Shared memory that a block may opt in to, as Triton's driver reads it: torch has it only in newer versions."""
+    import triton
+
+    driver = triton.runtime.driver.active
+    return int(driver.utils.get_device_properties(driver.get_current_device())["max_shared_mem"])
+
+
+def _peaks(device: str) -> dict[str, float]:
+    free, _ = torch.cuda.mem_get_info()
+    size = min(COPY_BYTES, free // 8)
+    source = torch.empty(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    peaks = {"copy": 2 * size / _seconds(lambda: target.copy_(source))}
+    del source, target
+    for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        peaks[name] = _product(device, dtype, torch.matmul)
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    try:
+        for name, tf32 in (("tf32", True), ("fp32", False)):
+            torch.backends.cuda.matmul.allow_tf32 = tf32
+            peaks[name] = _product(device, torch.float32, torch.matmul)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+    integers = getattr(torch, "_int_mm", None)
+    if integers is not None:
+        try:
+            peaks["int8"] = _product(device, torch.int8, integers)
+        except RuntimeError:
+            # No integer product on this architecture or in this build: its peak stays unknown.
+            peaks.pop("int8", None)
+    torch.cuda.empty_cache()
+    return peaks
+
+
+def _product(device: str, dtype: torch.dtype, multiply: Callable[[Any, Any], Any]) -> float:
+    side = SIDE if dtype != torch.float32 else SIDE // 2
+    if dtype.is_floating_point:
+        left = torch.randn(side, side, device=device).to(dtype)
+    else:
+        left = torch.randint(-100, 100, (side, side), device=device, dtype=dtype)
+    # int8 products want the right operand by columns; the others do not care.
+    right = left.t().contiguous().t()
+    return 2 * side**3 / _seconds(lambda: multiply(left, right))
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    """The best of REPEATS: a peak is what is reached once."""
+    for _ in range(3):
+        work()
+    best = float("inf")
+    for _ in range(REPEATS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        best = min(best, start.elapsed_time(end) / 1e3)
+    return best
