@@ -43,7 +43,10 @@ class Progress:
             self._say(entry.t, entry.text if entry.level == "info" else f"{entry.level}: {entry.text}")
         if isinstance(event, Generated) and event.parent_id is not None:
             # the tree shows this in the cockpit, so the log does not say it
-            self._say(event.t, f"#{event.candidate_id} {event.strategy} · {event.move}, from #{event.parent_id}")
+            self._say(
+                event.t,
+                f"#{event.candidate_id} {event.strategy or event.generator} · {event.move}, from #{event.parent_id}",
+            )
         sys.stdout.flush()
 
     @staticmethod

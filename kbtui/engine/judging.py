@@ -11,6 +11,7 @@ from kbtui.engine.plan import INJECTED
 from kbtui.engine.tools import Tools
 from kbtui.evaluate.lane import Evaluated, Lane
 from kbtui.evaluate.policy import static_policy
+from kbtui.history.export import headed_source
 from kbtui.state import events as e
 from kbtui.state.records import BASELINE_ID, STRATEGIES, Correctness, KernelFacts, Timing, Verification
 from kbtui.state.run_state import Candidate
@@ -66,7 +67,7 @@ async def find_moves(tools: Tools, candidate: Candidate) -> None:
 
 def promote(tools: Tools, candidate: Candidate) -> None:
     """Export the candidate, then say so: a crash in between exports it once more."""
-    path = export_best(tools.started.run_id, candidate.source)
+    path = export_best(tools.started.run_id, headed_source(tools.state, candidate))
     tools.emitter.emit(e.BestChanged(candidate_id=candidate.id, path=str(path)))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kbtui import paths
+from kbtui import __version__
 from kbtui.errors import UsageError
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.text import clean_line
@@ -55,15 +55,19 @@ def export_candidate(state: RunState, candidate_id: int | None, file: Path | Non
         raise UsageError("the run's journal holds no start of a run: nothing can be exported from it")
     candidate = _chosen(state, candidate_id)
     path = file if file is not None else Path(f"{state.started.run_id}-{candidate.id}.py")
-    text = "".join(f"# {clean_line(line)}\n" for line in _header(state, candidate)) + candidate.source
     try:
         with path.open("w" if overwrite else "x", encoding="utf-8", errors="surrogatepass") as out:
-            out.write(text)
+            out.write(headed_source(state, candidate))
     except FileExistsError:
         raise UsageError(f"{path} exists: choose another file with --output, or add --overwrite") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     return path.resolve()
+
+
+def headed_source(state: RunState, candidate: Candidate) -> str:
+    """The candidate's source under comment lines that say where it comes from and whether its time was measured or modelled."""
+    return "".join(f"# {clean_line(line)}\n" for line in _header(state, candidate)) + candidate.source
 
 
 def _chosen(state: RunState, candidate_id: int | None) -> Candidate:
@@ -82,7 +86,7 @@ def _header(state: RunState, candidate: Candidate) -> list[str]:
     assert started is not None
     made = "the baseline" if candidate.strategy is None else f"{candidate.strategy} · {candidate.move}"
     return [
-        f"Exported by kbtui from run {started.run_id} ({paths.journal_file(started.run_id)}).",
+        f"Exported by kbtui {__version__} from run {started.run_id}.",
         f"Candidate #{candidate.id}, {made}; problem {started.problem.name}, sha256 {started.problem.digest[:16]}.",
         f"{candidate.status} on {started.device.name}: {_figure(candidate)}.",
     ]

@@ -71,7 +71,9 @@ def test_a_run_to_its_end(program: Any, processes: Any) -> None:
     assert best is not None
     assert best.estimate is not None, "the cpu lane models"
     assert (best.speedup, best.low, best.high, parsed.baseline_ms) == (None, None, None, None), "and never measures"
-    compile(Path(best.path).read_text(), best.path, "exec")
+    exported = Path(best.path).read_text()
+    compile(exported, best.path, "exec")
+    assert "modelled and not measured" in exported
     assert processes.gone() == {}
 
     the_history_of_that_run(program, parsed)

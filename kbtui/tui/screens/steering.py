@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbtui.history.export import headed_source
 from kbtui.state import commands as c
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.text import clean_line
@@ -141,7 +142,7 @@ class Steering:
         try:
             # "x": a file that is there already may have been edited
             with open(path, "x", encoding="utf-8", errors="surrogatepass") as file:
-                file.write(chosen.source)
+                file.write(headed_source(self._state, chosen))
         except FileExistsError:
             self.kbtui.tell(f"{path} is there already: move it away first", "warning")
         except OSError as error:
