@@ -7,6 +7,7 @@ a path over 107 bytes cannot be bound, and NFS has no sockets.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -72,8 +73,12 @@ def socket_dir() -> Path:
 
 
 def socket_file(run_id: str) -> Path:
-    """The run process's socket. The name is short because a Unix socket's path may have 107 bytes at most."""
-    return socket_dir() / f"{run_id[-40:]}.sock"
+    """The run process's socket. The name is short because a Unix socket's path may have 107 bytes at most.
+
+    It holds a digest of the data folder, since runs of different folders may have the same id.
+    """
+    home = hashlib.sha256(os.fsencode(data_dir())).hexdigest()[:8]
+    return socket_dir() / f"{run_id[-40:]}.{home}.sock"
 
 
 def themes_dir() -> Path:

@@ -161,6 +161,6 @@ def user() -> str:
 
 
 def _empty_scratch(run_id: str) -> Path:
-    path = paths.socket_dir() / f"{run_id}.lane"
+    path = paths.socket_file(run_id).with_suffix(".lane")
     shutil.rmtree(path, ignore_errors=True)
     return path

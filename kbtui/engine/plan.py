@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbtui.engine.best import best_of
-from kbtui.state.records import Verification
+from kbtui.state.records import Timing, Verification
 from kbtui.state.run_state import Candidate, Pull, RunState
 
 INJECTED = "inject"
@@ -189,7 +189,7 @@ def unjudged(candidate: Candidate) -> str:
     if verification is not None and not candidate.correct and _nobodys_fault(verification):
         return f"#{candidate.id} could not be checked here: {verification.reason}"
     if timing is not None and timing.ratio is None and timing.estimate is None:
-        return f"#{candidate.id} could not be timed: {timing.verdict}"
+        return f"#{candidate.id} could not be timed: {_why_untimed(timing)}"
     return ""
 
 
@@ -208,6 +208,9 @@ def _baseline_failure(baseline: Candidate) -> str:
             f"{verification.reason}); mend kernel.py or the reference in problem.py"
         )
     if timing is not None and not any(case.ms or case.estimate_ms for case in timing.cases):
-        why = next((case.failed for case in timing.cases if case.failed), timing.verdict)
-        return f"the baseline could not be timed on any case: {why}"
+        return f"the baseline could not be timed on any case: {_why_untimed(timing)}"
     return ""
+
+
+def _why_untimed(timing: Timing) -> str:
+    return next((case.failed for case in timing.cases if case.failed), timing.verdict)

@@ -53,12 +53,13 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
     ready = _ReadyPipe(int(arguments[0]))
     spec = msgspec.json.decode(arguments[1], type=RunSpec)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     return own(spec, default_parts(), ready.tell)
 
 
 def own(spec: RunSpec, parts: Parts, tell_ready: Callable[[Ready], None]) -> int:
-    """Run `spec` with `parts`, telling once how the start went. Returns the exit status."""
+    """Run `spec` with `parts`, telling once how the start went. Returns the exit status. A terminal that hangs up is no
+    reason to end."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         asyncio.run(_stoppable(Engine(spec, parts), lambda: tell_ready(Ready())))
     except Stopped:

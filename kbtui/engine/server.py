@@ -196,4 +196,4 @@ async def _remove_dead_socket(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     writer.close()
-    raise EnvironmentFailure(f"{path} belongs to a live process of another data folder: choose another run id")
+    raise EnvironmentFailure(f"{path} belongs to a live process that does not hold the run's lock: end it first")
