@@ -56,17 +56,19 @@ class DropTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PlayerLost(Exception):
     """The process ended, or had to be ended, while it had a turn; `outcome` says how."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, name: str, outcome: Outcome) -> None:
         super().__init__(outcome.reason or outcome.kind)
+        self.name = name
         self.outcome = outcome
 
 
 class Player:
-    """One process of a pair. Raises ProcessGone from any method when the zygote itself is gone."""
+    """One process of a pair, `name` "baseline" or "candidate". Raises ProcessGone from any method when the zygote is gone."""
 
-    def __init__(self, zygote: Zygote, order: JobOrder, supplier: Supplier) -> None:
+    def __init__(self, name: str, zygote: Zygote, order: JobOrder, supplier: Supplier) -> None:
+        self.name = name
         self._zygote = zygote
-        self._supplier = supplier
+        self.supplier = supplier
         self._ends = clock.monotonic() + order.deadline_s + GRACE_S
         self._job: Job = zygote.start(order)
 
@@ -76,14 +78,22 @@ class Player:
 
     def turn(self, kind: type[T], do: str, case: int, **fields: Any) -> T:
         """Give one turn and return its result. Raises PlayerLost; a result outside `kind`'s schema is a lost player too."""
+        self.begin(do, case, **fields)
+        return self.finish(kind)
+
+    def begin(self, do: str, case: int, **fields: Any) -> None:
+        """Give a turn without waiting for its end."""
         self._job.answer({"do": do, "case": case, **fields})
+
+    def finish(self, kind: type[T]) -> T:
+        """Wait for the end of the turn that was begun. Raises as `turn`."""
         result = self._next_question()
         try:
             return msgspec.convert(result, kind)
         except msgspec.ValidationError as error:
             self._job.malformed = f"its process answered a turn outside the protocol: {error}"
             self._job.kill()
-            raise PlayerLost(self._finish()) from error
+            raise PlayerLost(self.name, self._finish()) from error
 
     def end(self) -> Outcome:
         """Let the process end by itself and return how it did."""
@@ -108,7 +118,7 @@ class Player:
                     close_all(descriptors)
                 if question is not None:
                     return question
-        raise PlayerLost(self._job.outcome(self._zygote.take_cancelled()))
+        raise PlayerLost(self.name, self._job.outcome(self._zygote.take_cancelled()))
 
     def _hear(self, message: wire.CandidateMessage, descriptors: list[int]) -> dict[str, Any] | None:
         job = self._job
@@ -126,7 +136,7 @@ class Player:
 
     def _supply(self, message: wire.Ask | wire.Outputs | wire.Skipped, descriptors: list[int]) -> None:
         try:
-            answer = self._supplier.respond(self._job, message, descriptors)
+            answer = self.supplier.respond(self._job, message, descriptors)
         except wire.Malformed as error:
             self._job.malformed = str(error)
             self._job.kill()

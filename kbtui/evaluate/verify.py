@@ -84,6 +84,13 @@ class Verifier:
         notes = (*self._given.unchecked, *plan.notes, *self._notes(keys), *found.not_checked)
         return msgspec.structs.replace(found, not_checked=notes, seconds=clock.monotonic() - began)
 
+    def recheck(self, keys: Sequence[wire.CaseKey]) -> CandidateCheck:
+        """A check of the outputs of another job on cases that the baseline passed, for a lane that runs candidates again.
+
+        Raises KeyError for a case that it did not pass.
+        """
+        return CandidateCheck(self._oracle, keys, {key: self._passed[key] for key in keys})
+
     # the baseline
 
     def _choose(self, blocks: list[int], report: Report) -> wire.Plan:

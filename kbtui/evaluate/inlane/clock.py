@@ -88,7 +88,7 @@ class Bench:
             case "read":
                 return self._read(self._cases[case], float(order["seconds"]))
             case "burst":
-                return self._burst(self._cases[case], float(order["seconds"]))
+                return self._burst(self._cases[case], int(order["rounds"]))
             case "called":
                 return self._called(self._cases[case])
             case "loop":
@@ -185,10 +185,8 @@ class Bench:
                 spent += elapsed / 1e3
         return {"readings_ms": readings}
 
-    def _burst(self, prepared: Prepared, seconds: float) -> dict[str, Any]:
-        """As many calls as fill `seconds` by the device's own clock, in one go; the run process times the turn."""
-        one = self._seconds_of(lambda: self._once(prepared), calls=3)
-        rounds = max(1, min(100_000, round(seconds / one)))
+    def _burst(self, prepared: Prepared, rounds: int) -> dict[str, Any]:
+        """`rounds` times the launches of one reading, in one go and with nothing before: the run process times the turn."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         began = time.perf_counter()
         start.record()

@@ -50,13 +50,18 @@ def _shared_limit() -> int:
     return int(driver.utils.get_device_properties(driver.get_current_device())["max_shared_mem"])
 
 
-def _peaks(device: str) -> dict[str, float]:
+def _copy(device: str) -> float:
+    """Bytes read and written per second by a device-to-device copy."""
     free, _ = torch.cuda.mem_get_info()
-    size = min(COPY_BYTES, free // 8)
+    size = min(COPY_BYTES, int(free) // 8)
     source = torch.empty(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    peaks = {"copy": 2 * size / _seconds(lambda: target.copy_(source))}
-    del source, target
+    moved: int = 2 * size
+    return moved / _seconds(lambda: target.copy_(source))
+
+
+def _peaks(device: str) -> dict[str, float]:
+    peaks = {"copy": _copy(device)}
     for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         peaks[name] = _product(device, dtype, torch.matmul)
     allowed = torch.backends.cuda.matmul.allow_tf32
@@ -99,5 +104,5 @@ def _seconds(work: Callable[[], Any]) -> float:
         work()
         end.record()
         torch.cuda.synchronize()
-        best = min(best, start.elapsed_time(end) / 1e3)
+        best = min(best, float(start.elapsed_time(end)) / 1e3)
     return best

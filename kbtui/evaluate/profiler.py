@@ -1,0 +1,121 @@
+"""Profiles one candidate of a CUDA lane: tries ncu once, remembers whether it may, and falls back to GPM."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kbtui.evaluate import isolation, wire
+from kbtui.evaluate.inlane import profile_main
+from kbtui.evaluate.oracle import Oracle
+from kbtui.evaluate.process import find_python
+from kbtui.evaluate.profile import (
+    CaseReading,
+    Gpm,
+    GpmUnavailable,
+    combined,
+    find_ncu,
+    ncu_refusal,
+    parse_ncu,
+    run_ncu,
+    unknown,
+)
+from kbtui.evaluate.turns import DropTurn, LoopTurn, Player, PreparedTurn
+from kbtui.problems.folder import ProblemFolder
+from kbtui.state.records import KernelFacts, Signature, Timing
+
+LOOP_S = 0.15
+NO_L2 = "GPM has no counter for the L2 cache"
+OpenAlone = Callable[[], contextlib.AbstractContextManager[Player]]
+
+
+class Profiler:
+    """`folder` is the profiler's own, made when first needed."""
+
+    def __init__(
+        self,
+        python: str,
+        folder: Path,
+        problem: ProblemFolder,
+        device: str,
+        oracle: Oracle,
+        keys: tuple[wire.CaseKey, ...],
+    ) -> None:
+        self._python = python
+        self._folder = folder
+        self._problem = problem
+        self._device = device
+        self._oracle = oracle
+        self._keys = keys
+        self._ncu = find_ncu()
+        self._no_ncu = "" if self._ncu else "ncu is not installed"
+
+    def profile(
+        self, uuid: str, open_alone: OpenAlone, source: str, kernels: tuple[KernelFacts, ...], timing: Timing
+    ) -> Signature:
+        """The signature over all timed cases. Raises PlayerLost when the candidate does not survive it."""
+        if all(case.ms is None for case in timing.cases):
+            return unknown("no case was timed")
+        if not self._no_ncu:
+            found = self._by_ncu(source, kernels)
+            if found is not None:
+                return found
+        with open_alone() as player:
+            return self._by_gpm(uuid, player, timing)
+
+    def _by_ncu(self, source: str, kernels: tuple[KernelFacts, ...]) -> Signature | None:
+        """None when ncu read nothing; then `_no_ncu` says why and it is not tried again."""
+        assert self._ncu is not None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file, spec = self._folder / "kernel.py", self._folder / "spec.json"
+        file.write_text(source, "utf-8", errors="surrogateescape")
+        spec.write_text(json.dumps(self._spec(file)), "utf-8")
+        script = str(Path(profile_main.__file__))
+        environment = isolation.lane_environment("device", self._folder)
+        output = run_ncu(
+            self._ncu, (find_python(self._python), "-I", "-B", script, str(spec)), environment, self._folder
+        )
+        readings = parse_ncu(output, frozenset(kernel.name for kernel in kernels))
+        if not readings:
+            self._no_ncu = ncu_refusal(output) or "ncu gave no reading of the candidate's kernels in time"
+            return None
+        return combined(readings, "ncu", {})
+
+    def _spec(self, file: Path) -> dict[str, Any]:
+        return {
+            "source": str(file),
+            "problem_folder": str(self._problem.path),
+            "entry": self._problem.entry,
+            "device": self._device,
+            "cases": [self._oracle.describe(key)["arguments"] for key in self._keys],
+        }
+
+    def _by_gpm(self, uuid: str, player: Player, timing: Timing) -> Signature:
+        try:
+            import pynvml
+
+            gpm = Gpm(pynvml, uuid)
+        except (ImportError, GpmUnavailable) as error:
+            return unknown(f"{self._no_ncu}; {error}")
+        readings = []
+        try:
+            for number, case in enumerate(timing.cases):
+                if case.ms is None:
+                    continue
+                player.turn(PreparedTurn, "prepare", number)
+                player.begin("loop", number, seconds=LOOP_S)
+                try:
+                    sm, dram = gpm.read()
+                finally:
+                    player.finish(LoopTurn)
+                player.turn(DropTurn, "drop", number)
+                readings.append(CaseReading(weight=case.ms, sm=sm, dram=dram, l2=None))
+        except GpmUnavailable as error:
+            return unknown(f"{self._no_ncu}; {error}")
+        finally:
+            gpm.close()
+        why = "GPM gave no value"
+        return combined(readings, "gpm", {"l2": f"{NO_L2} and {self._no_ncu}", "sm": why, "dram": why})

@@ -1,0 +1,172 @@
+"""Measured timing of a candidate: as many process pairs as its verdict needs, then times, ratios and intervals.
+
+A loser goes after one pair. Anything that looks like a gain, or like nothing, is measured in at least three fresh pairs
+with the order of the two processes swapped, up to five while the interval leaves it open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from kbtui.evaluate import verdict as verdicts
+from kbtui.evaluate.pairs import Contestant, Pair, PairPlan, play
+from kbtui.evaluate.roofline import REFUSED_BELOW, floor_ms, physical_floor_ms
+from kbtui.state.records import CaseInfo, CaseTiming, DeviceInfo, SpeedVerdict, Timing
+
+MOST_PAIRS = 5
+OpenPair = Callable[[bool], contextlib.AbstractContextManager[tuple[Contestant, Contestant]]]
+"""`open_pair(swapped)`: fresh processes (baseline, candidate), started in the order of their turns, gone afterwards."""
+Throttled = Callable[[], bool]
+"""Whether the device's clocks are held down at this moment."""
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """All pairs of one measurement. `held_down`: a pair was taken while the clocks were held down, and again so."""
+
+    pairs: tuple[Pair, ...]
+    held_down: bool
+
+
+def measure_baseline(open_pair: OpenPair, plan: PairPlan, throttled: Throttled) -> Measured:
+    """The baseline against itself: its times, and by their spread the run's noise floor."""
+    pairs = []
+    held_down = False
+    for number in range(verdicts.PAIRS_FOR_FASTER):
+        pair, held = _unhindered(open_pair, plan, throttled, swapped=number % 2 == 1)
+        pairs.append(pair)
+        held_down |= held
+    return Measured(pairs=tuple(pairs), held_down=held_down)
+
+
+def measure_candidate(open_pair: OpenPair, plan: PairPlan, throttled: Throttled) -> Measured:
+    """Pairs of baseline and candidate until there is a verdict, or MOST_PAIRS."""
+    pairs: list[Pair] = []
+    held_down = False
+    while len(pairs) < MOST_PAIRS:
+        pair, held = _unhindered(open_pair, plan, throttled, swapped=len(pairs) % 2 == 1)
+        pairs.append(pair)
+        held_down |= held
+        if pair.dropped or _settled(pairs, plan):
+            break
+    return Measured(pairs=tuple(pairs), held_down=held_down)
+
+
+def _unhindered(open_pair: OpenPair, plan: PairPlan, throttled: Throttled, *, swapped: bool) -> tuple[Pair, bool]:
+    """One pair; taken again, once, when the clocks were held down at its end."""
+    pair = _one(open_pair, plan, swapped=swapped)
+    if not throttled():
+        return pair, False
+    return _one(open_pair, plan, swapped=swapped), throttled()
+
+
+def _one(open_pair: OpenPair, plan: PairPlan, *, swapped: bool) -> Pair:
+    with open_pair(swapped) as (reference, candidate):
+        return play(reference, candidate, plan, swapped=swapped)
+
+
+def _settled(pairs: Sequence[Pair], plan: PairPlan) -> bool:
+    found = _judge(pairs, plan).verdict
+    if len(pairs) == 1:
+        return found == "slower"
+    return len(pairs) >= verdicts.PAIRS_FOR_FASTER and found != "ambiguous"
+
+
+def _judge(pairs: Sequence[Pair], plan: PairPlan) -> verdicts.Verdict:
+    logs = [pair.log_ratio(plan.cases, plan.objective) for pair in pairs]
+    if pairs[-1].dropped:
+        # Its blocks were enough to say so, and it was stopped for that reason.
+        return verdicts.Verdict(verdict="slower", ratio=math.exp(logs[-1]), low=None, high=None, pairs=len(pairs))
+    return verdicts.judge(logs, plan.noise, both_orders=len({pair.swapped for pair in pairs}) == 2)
+
+
+def baseline_timing(measured: Measured, plan: PairPlan, device: DeviceInfo, physical: DeviceInfo) -> Timing:
+    """The baseline's timing: ratio 1.0 by definition, verdict "same", and the noise floor in `noise`."""
+    logs = [pair.log_ratio(plan.cases, plan.objective) for pair in measured.pairs]
+    cases, doubts = _cases(measured.pairs, plan.cases, device, physical)
+    return Timing(
+        kind="measured",
+        verdict="same",
+        cases=tuple(msgspec.structs.replace(one, ratio=1.0 if one.ms is not None else None) for one in cases),
+        ratio=1.0,
+        pairs=len(measured.pairs),
+        noise=verdicts.noise_floor(logs),
+        suspicious=_doubts(measured, doubts),
+    )
+
+
+def candidate_timing(
+    measured: Measured, plan: PairPlan, device: DeviceInfo, physical: DeviceInfo, parent: Timing | None
+) -> Timing:
+    """The candidate's timing with its verdict. `device` has the peaks for display, `physical` the nominal ones.
+
+    The ratio to the parent goes by way of the baseline, which both were measured against.
+    """
+    found = _judge(measured.pairs, plan)
+    cases, doubts = _cases(measured.pairs, plan.cases, device, physical)
+    impossible = any(one.failed for one in cases)
+    clocks = tuple(doubt for pair in measured.pairs for doubt in pair.suspicious)
+    return Timing(
+        kind="measured",
+        verdict=_believed(found.verdict, impossible=impossible, contradicted=bool(clocks)),
+        cases=cases,
+        ratio=None if impossible else found.ratio,
+        low=None if impossible else found.low,
+        high=None if impossible else found.high,
+        parent_ratio=None if impossible or parent is None or not parent.ratio else found.ratio / parent.ratio,
+        pairs=len(measured.pairs),
+        noise=plan.noise,
+        suspicious=_doubts(measured, doubts),
+    )
+
+
+def _believed(verdict: SpeedVerdict, *, impossible: bool, contradicted: bool) -> SpeedVerdict:
+    """A gain is not claimed on a time that cannot be, nor while two clocks contradict one another."""
+    if impossible:
+        return "unknown"
+    return "ambiguous" if contradicted and verdict == "faster" else verdict
+
+
+def _doubts(measured: Measured, doubts: list[str]) -> tuple[str, ...]:
+    clocks = [doubt for pair in measured.pairs for doubt in pair.suspicious]
+    held = ["the clocks were held down"] if measured.held_down else []
+    return tuple(dict.fromkeys((*clocks, *doubts, *held)))
+
+
+def _cases(
+    pairs: Sequence[Pair], infos: Sequence[CaseInfo], device: DeviceInfo, physical: DeviceInfo
+) -> tuple[tuple[CaseTiming, ...], list[str]]:
+    """Times by case over all pairs, and sentences about those that are hard to believe."""
+    found, doubts = [], []
+    for number, info in enumerate(infos):
+        timed = [pair.cases[number] for pair in pairs if number in pair.cases]
+        if not timed:
+            found.append(CaseTiming(case=info.name, floor_ms=floor_ms(info, device), failed="not measured"))
+            continue
+        logs = [math.log(one.ms) for one in timed]
+        ms = math.exp(statistics.fmean(logs))
+        least = physical_floor_ms(info, physical)
+        if ms < REFUSED_BELOW * least:
+            sentence = f"{ms:.4g} ms is faster than the hardware allows ({least:.4g} ms)"
+            found.append(CaseTiming(case=info.name, floor_ms=floor_ms(info, device), failed=sentence))
+            doubts.append(f"{info.name}: {sentence}")
+            continue
+        if ms < least:
+            doubts.append(f"{info.name}: {ms:.4g} ms is below the least that the traffic allows ({least:.4g} ms)")
+        span = verdicts.interval(logs) if len(logs) > 1 else None
+        found.append(
+            CaseTiming(
+                case=info.name,
+                ms=ms,
+                low_ms=math.exp(span.low) if span is not None else None,
+                high_ms=math.exp(span.high) if span is not None else None,
+                ratio=math.exp(statistics.fmean(math.log(one.reference_ms / one.ms) for one in timed)),
+                called_ms=statistics.median(one.called_ms for one in timed),
+                floor_ms=floor_ms(info, device),
+            )
+        )
+    return tuple(found), doubts
