@@ -6,6 +6,7 @@ import ast
 import json
 import sys
 import textwrap
+from pathlib import Path
 
 import libcst as cst
 import pytest
@@ -164,8 +165,8 @@ def test_files_without_kernels_offer_nothing(name):
 
 
 EXPRESSIONS = st.sampled_from(
-    ["BLOCK", "1024", "pid", "n", "tl.arange(0, BLOCK)", "tl.program_id(0)", "tl.program_id(axis=1)", "*rest", "x[0]", "lambda: 0",
-     "min(BLOCK, 64)", "triton.cdiv(n, BLOCK)", "offs", "(yield_)", "tl.load(x + offs)", "not n", "tl.swizzle2d(0, 1, 2, 3, 4)"]
+    ["BLOCK", "1024", "pid", "n", "tl.arange(0, BLOCK)", "tl.program_id(0)", "tl.program_id(axis=1)", "*rest", "x[0]",
+     "lambda: 0", "min(BLOCK, 64)", "triton.cdiv(n, BLOCK)", "offs", "(yield_)", "tl.load(x + offs)", "not n", "tl.swizzle2d(0, 1, 2, 3, 4)"]
 )  # fmt: skip
 STATEMENTS = st.sampled_from(
     [
@@ -177,7 +178,8 @@ STATEMENTS = st.sampled_from(
 )  # fmt: skip
 LAUNCHES = st.sampled_from(
     [
-        "kernel[{0}](x, n, {1})", "kernel[({0}, {1})](x, n, BLOCK={2})", "kernel[lambda m: ({0}, {1})](x, BLOCK=64, num_warps={2})",
+        "kernel[{0}](x, n, {1})", "kernel[({0}, {1})](x, n, BLOCK={2})",
+        "kernel[lambda m: ({0}, {1})](x, BLOCK=64, num_warps={2})",
         "kernel[{0}, {1}](**{2})", "BLOCK = {0}", "n = {0} // {1}", "grid = ({0}, {1})", "kernel[grid](x, n, BLOCK)",
         "kernel[grid](*{0}, num_stages={1})", "kernel()", "kernel[grid]", "kernel[1:2](x)", "x = x.contiguous()",
     ]
@@ -306,3 +308,11 @@ def test_generators_by_name(tmp_path):
     with pytest.raises(UsageError, match="use --generator rewrite"):
         make_generator("llm", model="some/model")
     assert set(GENERATORS) == {"rewrite", "llm", "replay"}
+
+
+def test_every_move_is_documented_under_its_strategy():
+    text = (Path(__file__).parents[2] / "docs" / "moves.md").read_text()
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
+    for move in all_moves():
+        assert f"`{move.name}`" in rows[move.strategy]
+        assert text.count(f"`{move.name}`") >= 2

@@ -26,6 +26,8 @@ STYLES = {
     "vector_add": "vector_add",
     "softmax": "softmax",
     "rms_norm": "rms_norm",
+    "layer_norm": "layer_norm",
+    "row_softmax": "softmax",
     "matmul": "matmul",
     "cross_entropy": "cross_entropy",
     "flat_tiles": "product",
@@ -42,10 +44,17 @@ def versions(module: KernelModule) -> dict[str, str]:
         for option in generator.options(module, strategy):
             found[f"{strategy}: {option.title}"] = option.move.apply(module, option.site)
     for title, source in list(found.items()):
-        if title.startswith(("tiling: 2 tiles", "tiling: loop", "reordering: programs in", "reordering: swap")):
+        if title.startswith(
+            (
+                "tiling: 2 tiles",
+                "tiling: row in pieces of 1024",
+                "reordering: programs in groups of 4",
+                "reordering: swap",
+            )
+        ):
             second = KernelModule(source, module.entry)
             for strategy in ("tiling", "pipeline", "reordering"):
-                for option in generator.options(second, strategy)[:3]:
+                for option in generator.options(second, strategy)[:2]:
                     found[f"{title} + {option.title}"] = option.move.apply(second, option.site)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbtui.generate.moves.block_size import BlockSize
+from kbtui.generate.moves.looped_row import LoopedRow
 from kbtui.generate.moves.program_loop import TilesPerProgram
 
 
@@ -193,3 +194,67 @@ def test_no_loop_over_tiles_where_it_would_change_the_meaning(changes, read, old
     source = read("row_softmax").source
     assert old in source
     assert changes(TilesPerProgram(), "softmax", source.replace(old, new)) == {}
+
+
+def test_row_in_pieces(changes):
+    assert changes(LoopedRow(), "row_softmax")["row in pieces of 1024"] == [
+        "-col_offsets = tl.arange(0, BLOCK_SIZE)",
+        '-row = tl.load(input_ptr + row_idx * input_row_stride + col_offsets, mask=col_offsets < n_cols, other=-float("inf"))',
+        "-row_minus_max = row - tl.max(row, axis=0)",
+        "-numerator = tl.exp(row_minus_max)",
+        "-denominator = tl.sum(numerator, axis=0)",
+        "-tl.store(output_ptr + row_idx * output_row_stride + col_offsets, numerator / denominator, mask=col_offsets < n_cols)",
+        '+max_parts = tl.full((BLOCK_SIZE,), -float("inf"), dtype=tl.float32)',
+        "+for start in range(0, n_cols, BLOCK_SIZE):",
+        "+col_offsets = start + tl.arange(0, BLOCK_SIZE)",
+        '+row = tl.load(input_ptr + row_idx * input_row_stride + col_offsets, mask=col_offsets < n_cols, other=-float("inf"))',
+        "+max_parts = tl.maximum(max_parts, row)",
+        "+row_max = tl.max(max_parts, axis=0)",
+        "+sum_parts = tl.zeros((BLOCK_SIZE,), dtype=tl.float32)",
+        "+for start in range(0, n_cols, BLOCK_SIZE):",
+        "+col_offsets = start + tl.arange(0, BLOCK_SIZE)",
+        '+row = tl.load(input_ptr + row_idx * input_row_stride + col_offsets, mask=col_offsets < n_cols, other=-float("inf"))',
+        "+row_minus_max = row - row_max",
+        "+numerator = tl.exp(row_minus_max)",
+        "+sum_parts += numerator",
+        "+row_sum = tl.sum(sum_parts, axis=0)",
+        "+denominator = row_sum",
+        "+for start in range(0, n_cols, BLOCK_SIZE):",
+        "+col_offsets = start + tl.arange(0, BLOCK_SIZE)",
+        '+row = tl.load(input_ptr + row_idx * input_row_stride + col_offsets, mask=col_offsets < n_cols, other=-float("inf"))',
+        "+row_minus_max = row - row_max",
+        "+numerator = tl.exp(row_minus_max)",
+        "+tl.store(output_ptr + row_idx * output_row_stride + col_offsets, numerator / denominator, mask=col_offsets < n_cols)",
+        "-BLOCK_SIZE = triton.next_power_of_2(n_cols)",
+        "+BLOCK_SIZE = min(1024, triton.next_power_of_2(n_cols))",
+    ]
+
+
+def test_pieces_of_a_row_are_tiles_like_any_other(changes, read):
+    move, module = LoopedRow(), read("softmax")
+    looped = move.apply(module, move.sites(module)[0])
+    assert list(changes(BlockSize(), "softmax", looped)) == ["BLOCK 1024 → 2048", "BLOCK 1024 → 512"]
+    assert changes(LoopedRow(), "softmax", looped) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("numerator = tl.exp(row_minus_max)", "numerator = tl.cumsum(row_minus_max, axis=0)"),
+        ("numerator = tl.exp(row_minus_max)", "numerator = tl.exp(row_minus_max)[:, None]"),
+        ("numerator = tl.exp(row_minus_max)", "numerator = helper(row_minus_max)"),
+        ("tl.sum(numerator, axis=0)", "tl.sum(numerator, axis=0, keep_dims=True)"),
+        (
+            "    numerator = tl.exp(row_minus_max)\n",
+            "    numerator = tl.exp(row_minus_max)\n    numerator = numerator * 2\n",
+        ),
+        ("    row_idx = tl.program_id(0)\n", "    row_idx = tl.program_id(0)\n    if row_idx > 7:\n        return\n"),
+        ("col_offsets < n_cols, other", "col_offsets <= n_cols, other"),
+        ("triton.next_power_of_2(n_cols)", "1024"),
+        ("triton.next_power_of_2(n_cols)", "max(n_cols, 16)"),
+    ],
+)
+def test_rows_that_are_not_understood_stay(changes, read, old, new):
+    source = read("row_softmax").source
+    assert old in source
+    assert changes(LoopedRow(), "softmax", source.replace(old, new)) == {}

@@ -152,6 +152,7 @@ def test_static_range(changes, read, header, found):
 def test_static_range_whose_index_must_be_a_constant_stays(changes, read):
     source = read("row_softmax").source.replace(
         "    numerator = tl.exp(row_minus_max)\n",
-        "    numerator = tl.exp(row_minus_max)\n    for i in tl.static_range(4):\n        if i > 2:\n            numerator += i\n",
+        "    numerator = tl.exp(row_minus_max)\n"
+        "    for i in tl.static_range(4):\n        if i > 2:\n            numerator += 1\n",
     )
     assert changes(StaticRange(), "softmax", source) == {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kbtui.generate.moves.block_size import BlockSize
 from kbtui.generate.moves.cache import CacheModifier, EvictionPolicy
+from kbtui.generate.moves.dropped_copy import DroppedCopy
+from kbtui.generate.moves.looped_row import LoopedRow
 from kbtui.generate.moves.move import Move
 from kbtui.generate.moves.program_loop import Persistent, TilesPerProgram
 from kbtui.generate.moves.program_order import GroupedOrder, GroupSize, SwapAxes
@@ -17,7 +19,9 @@ def all_moves() -> list[Move]:
     return [
         BlockSize(),
         TilesPerProgram(),
+        LoopedRow(),
         FewerWarps(),
+        DroppedCopy(),
         LaunchStages(),
         LoopStages(),
         LoopUnroll(),

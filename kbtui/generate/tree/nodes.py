@@ -80,16 +80,22 @@ def rebuild(root: cst.Module, edits: Edits, above: Mapping[cst.CSTNode, cst.CSTN
     """
     if any(target is not root and target not in above for target in edits):
         raise ValueError("an edit belongs to another tree")
+    return substitute(root, edits, above)
+
+
+def substitute(node: N, edits: Edits, above: Mapping[cst.CSTNode, cst.CSTNode]) -> N:
+    """`node` with `edits` made at or below it; edits elsewhere are left out. `node` itself must become one node of its kind."""
     touched: set[cst.CSTNode] = set()
     for target in edits:
         here: cst.CSTNode | None = target
         while here is not None and here not in touched:
             touched.add(here)
             here = above.get(here)
-    made = _rebuilt(root, edits, touched)
-    assert len(made) == 1
-    assert isinstance(made[0], cst.Module)
-    return made[0]
+    if node not in touched:
+        return node
+    (made,) = _rebuilt(node, edits, touched)
+    assert isinstance(made, type(node))
+    return made
 
 
 def _rebuilt(node: cst.CSTNode, edits: Edits, touched: set[cst.CSTNode]) -> list[cst.CSTNode]:
