@@ -64,6 +64,8 @@ class Processes:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        for run_id in ("fake-1", "fake-k"):
+            paths.socket_file(run_id).unlink(missing_ok=True)  # a killed process leaves its own behind
 
 
 @pytest.fixture

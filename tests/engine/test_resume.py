@@ -28,6 +28,7 @@ async def undisturbed() -> list[e.Event]:
     return run.events
 
 
+@pytest.mark.slow
 async def test_from_every_boundary_the_run_becomes_the_same() -> None:
     whole = await undisturbed()
     file = paths.journal_file("fake-1")
