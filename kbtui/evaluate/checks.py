@@ -94,6 +94,7 @@ class BaselineCheck(Supplier):
 
     def _record(self, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int]) -> None:
         seconds = clock.monotonic() - self._began
+        _check_memory(outputs, descriptors)
         compared = _compare(self._oracle, key, outputs, descriptors, ())
         reason = compared.refused or _first_reason(compared, key)
         if not reason and not outputs.launched:
@@ -148,6 +149,7 @@ class CandidateCheck(Supplier):
         return {"go_on": True}, ()
 
     def _judge(self, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int]) -> Verification | None:
+        _check_memory(outputs, descriptors)
         contract = self._contract[key]
         if not outputs.launched or (contract.own and not outputs.own):
             reason = "none of its own Triton kernels was launched" + (f" on {key.name}" if self.checked else "")
@@ -190,12 +192,15 @@ def _steps(tensor: wire.TensorInfo) -> list[int]:
     return [stride for length, stride in zip(tensor.shape, tensor.strides, strict=True) if length > 1]
 
 
-def _compare(
-    oracle: Oracle, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int], allowed: Sequence[float]
-) -> wire.Compared:
+def _check_memory(outputs: wire.Outputs, descriptors: list[int]) -> None:
     if len(descriptors) != 1:
         raise wire.Malformed("its outputs came without memory")
     wire.check_outputs(outputs, descriptors[0], MOST_OUTPUT_BYTES)
+
+
+def _compare(
+    oracle: Oracle, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int], allowed: Sequence[float]
+) -> wire.Compared:
     compared = oracle.compare(key, outputs, descriptors[0], allowed)
     if compared.forged:
         raise wire.Malformed(f"its outputs cannot be trusted: {compared.forged}")

@@ -55,22 +55,9 @@ def harden_run_process() -> str:
 
 
 def readable_around(folder: Path) -> Iterator[str]:
-    """What a candidate may read of its problem: the folder's files and its package, without problem.py.
-
-    A rule of Landlock holds for everything below a path and cannot be taken back further down; so the siblings are
-    named one by one on the way from the package's root.
-    """
+    """What a candidate may read of its problem: the folder's files and its package, without problem.py."""
     root, package = import_name(folder)
-    top = root / package.partition(".")[0] if package else folder.resolve()
     hidden = folder.resolve()
-    level = top
-    while True:
-        following = None
-        for entry in sorted(level.iterdir()):
-            if entry == hidden or entry in hidden.parents:
-                following = entry
-            elif level != hidden or entry.name not in (PROBLEM, "__pycache__"):
-                yield str(entry)
-        if following is None:
-            return
-        level = following
+    if package:
+        yield from sandbox.paths_without(root / package.partition(".")[0], hidden)
+    yield from (str(entry) for entry in sorted(hidden.iterdir()) if entry.name not in (PROBLEM, "__pycache__"))

@@ -44,9 +44,10 @@ class LaneProcess:
         """Start the process without waiting for it. Raises EnvironmentFailure when there is no such interpreter."""
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
+        python = find_python(self._python)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         command = [
-            find_python(self._python),
+            python,
             "-I",
             "-B",
             str(Path(bootstrap.__file__)),

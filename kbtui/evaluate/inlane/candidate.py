@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -229,11 +229,8 @@ def isolate(order: dict[str, Any], role: str) -> dict[str, str]:
         "no new privileges": sandbox.attempt(sandbox.no_new_privileges),
         "core files": sandbox.attempt(sandbox.no_core_files),
     }
-    readable = [path for path in order["readable"] if path]
     writable = [str(folder), *(DEVICE_FOLDERS if role == "device" else ("/dev/null",))]
-    measures["landlock"] = sandbox.attempt(
-        lambda: sandbox.restrict_files([*SYSTEM_FOLDERS, *_interpreter_folders(), *readable], writable)
-    )
+    measures["landlock"] = sandbox.attempt(lambda: sandbox.restrict_files(_readable(order), writable))
     measures["capabilities"] = sandbox.attempt(sandbox.drop_capabilities)
     if role != "device" and order["memory_bytes"]:
         # generous: inputs that are never touched cost no memory; what is touched the zygote counts
@@ -242,11 +239,17 @@ def isolate(order: dict[str, Any], role: str) -> dict[str, str]:
     return measures
 
 
-def _interpreter_folders() -> list[str]:
-    """What Python itself needs: its prefixes, what `sys.path` holds, and of kbtui only the parts that belong into a lane."""
+def _readable(order: dict[str, Any]) -> Iterator[str]:
+    """What a candidate may read: the system, what Python itself needs (its prefixes, what `sys.path` holds), of kbtui the parts
+    that belong into a lane, and what the order names. Never the problem's own folder as a whole, which holds its oracle."""
+    hidden = Path(order["problem_folder"]).resolve()
     ours = [PACKAGE / "evaluate" / "inlane", PACKAGE / "problems" / "format.py", PACKAGE / "problems" / "importing.py"]
     ours += [PACKAGE / "__init__.py", PACKAGE / "evaluate" / "__init__.py", PACKAGE / "problems" / "__init__.py"]
-    return [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path, *map(str, ours)]
+    yield from map(str, ours)
+    yield from order["readable"]
+    for path in dict.fromkeys((*SYSTEM_FOLDERS, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path)):
+        if path:
+            yield from sandbox.paths_without(Path(path).resolve(), hidden)
 
 
 def one_line(error: BaseException) -> str:

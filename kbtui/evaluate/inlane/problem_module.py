@@ -47,9 +47,7 @@ class Problem:
         try:
             return load_module(folder, "problem")
         except Exception as error:
-            self._refuse(
-                f"importing it raises {one_line(error)}", "mend that, `python problem.py` in its folder shows it"
-            )
+            self._refuse(f"importing it raises {one_line(error)}", "mend the module")
             raise
 
     def _piece(self, module: ModuleType, name: str, remedy: str) -> Any:

@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
@@ -156,6 +156,25 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
             raise _failed()
     finally:
         os.close(fd)
+
+
+def paths_without(path: Path, hidden: Path) -> Iterator[str]:
+    """`path`, or, where `hidden` lies in it, what is beside the way down to it: together everything but `hidden`.
+
+    A rule of Landlock holds for everything below a path and cannot be taken back further down. Both paths are resolved;
+    folders that cannot be listed are left out.
+    """
+    if path == hidden:
+        return
+    if path not in hidden.parents:
+        yield str(path)
+        return
+    try:
+        entries = sorted(path.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        yield from paths_without(entry, hidden)
 
 
 def network_state() -> str:
