@@ -166,7 +166,8 @@ def test_files_without_kernels_offer_nothing(name):
 
 EXPRESSIONS = st.sampled_from(
     ["BLOCK", "1024", "pid", "n", "tl.arange(0, BLOCK)", "tl.program_id(0)", "tl.program_id(axis=1)", "*rest", "x[0]",
-     "lambda: 0", "min(BLOCK, 64)", "triton.cdiv(n, BLOCK)", "offs", "(yield_)", "tl.load(x + offs)", "not n", "tl.swizzle2d(0, 1, 2, 3, 4)"]
+     "lambda: 0", "min(BLOCK, 64)", "triton.cdiv(n, BLOCK)", "offs", "(yield_)", "tl.load(x + offs)", "not n",
+     "tl.swizzle2d(0, 1, 2, 3, 4)"]
 )  # fmt: skip
 STATEMENTS = st.sampled_from(
     [

@@ -1,3 +1,4 @@
+# ruff: noqa: N803, N806, E731  (the habits of the field, which the moves must read)
 # A tutorial-style matrix product: grouped order by hand, autotuned over a list of configurations.
 import torch
 import triton
@@ -42,7 +43,9 @@ def matmul_kernel(
     offs_cm = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_cn = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     c_mask = (offs_cm[:, None] < M) & (offs_cn[None, :] < N)
-    tl.store(c_ptr + stride_cm * offs_cm[:, None] + stride_cn * offs_cn[None, :], accumulator.to(tl.float16), mask=c_mask)
+    tl.store(
+        c_ptr + stride_cm * offs_cm[:, None] + stride_cn * offs_cn[None, :], accumulator.to(tl.float16), mask=c_mask
+    )
 
 
 def matmul(a, b):

@@ -1,3 +1,4 @@
+# ruff: noqa: N803  (the habits of the field, which the moves must read)
 # One program for a row, in two loops; the tile is capped; a helper function does the arithmetic.
 import torch
 import triton

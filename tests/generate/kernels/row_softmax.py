@@ -1,3 +1,4 @@
+# ruff: noqa: N803, N806  (the habits of the field, which the moves must read)
 # One program for a row, sized by next_power_of_2; the number of warps is computed.
 import torch
 import triton

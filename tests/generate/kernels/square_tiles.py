@@ -1,3 +1,4 @@
+# ruff: noqa: N803  (the habits of the field, which the moves must read)
 # Two tiles of one size as literals: which 32 of the grid belongs to which is not written anywhere.
 import torch
 import triton

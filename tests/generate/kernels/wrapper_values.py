@@ -1,3 +1,4 @@
+# ruff: noqa: N803  (the habits of the field, which the moves must read)
 # Values reach the launch through a module constant, a default of the wrapper, and a default of the kernel.
 import torch
 import triton
