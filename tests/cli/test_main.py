@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -157,9 +156,10 @@ def test_interrupted_from_the_keyboard(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     process = subprocess.Popen([*KBTUI, "inject", "x", str(fifo)], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stderr is not None
-    time.sleep(1.0)  # it waits for someone to write into the pipe
+    writer = os.open(fifo, os.O_WRONLY)  # returns once the program has opened the other end, and now waits for text
     process.send_signal(signal.SIGINT)
     said = process.stderr.read()
+    os.close(writer)
     process.stderr.close()
     assert process.wait(timeout=30) == 130
     assert b"Traceback" not in said
