@@ -167,7 +167,13 @@ def bindings_of(*places: str) -> list[Binding]:
     """Textual bindings for these places; all go to `action_perform`, which knows what may be refused."""
     return [
         Binding(
-            ",".join(action.keys), f"perform('{action.id}')", action.label, show=False, id=f"{action.place}.{action.id}"
+            ",".join(action.keys),
+            f"perform('{action.id}')",
+            action.label,
+            show=False,
+            # an input has arrow keys of its own, which must not win in a form
+            priority=action.place == "form",
+            id=f"{action.place}.{action.id}",
         )
         for action in actions_of(*places)
     ]

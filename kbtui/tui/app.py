@@ -131,7 +131,7 @@ class KbtuiApp(App[int]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGHUP, signal.SIGTERM):
             with contextlib.suppress(ValueError, RuntimeError):  # not the main thread, as in some tests
-                loop.add_signal_handler(number, self.exit, None, 128 + number)
+                loop.add_signal_handler(number, self.exit, 128 + number)
 
     async def on_unmount(self) -> None:
         if self.session is not None:

@@ -70,4 +70,4 @@ class KbtuiDriver(LinuxDriver):
         self._file.dead = True
         self.exit_event.set()
         with contextlib.suppress(RuntimeError):  # the loop has ended already
-            loop.call_soon_threadsafe(self._app.exit, None, HUNG_UP)
+            loop.call_soon_threadsafe(self._app.exit, HUNG_UP)

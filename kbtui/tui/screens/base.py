@@ -34,6 +34,7 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__()
         self._styles_by_role: dict[str, Style] = {}
+        self._composed = False
 
     @property
     def kbtui(self) -> KbtuiApp:
@@ -45,6 +46,7 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         return app
 
     def on_mount(self) -> None:
+        self._composed = True
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.restyle())
 
     def restyle(self) -> None:
@@ -62,7 +64,7 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
 
     def paint(self) -> None:
         """Bring the panes up to date; called once per tick and when the screen comes to the front."""
-        whole = self.is_running and self.is_attached and self.app.is_running and bool(self.children)
+        whole = self.is_running and self.is_attached and self.app.is_running and self._composed
         if whole and self.is_current and not self.too_small:
             self.paint_panes()
 

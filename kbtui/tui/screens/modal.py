@@ -15,7 +15,7 @@ from kbtui.tui.widgets.strips import Strip
 Result = TypeVar("Result")
 
 
-class Modal(KbtuiScreen[Result], Generic[Result]):
+class Modal(KbtuiScreen[Result], Generic[Result], inherit_bindings=False):
     """A dialog. Escape closes it without a result; letters never reach the screen below."""
 
     PLACES: ClassVar[tuple[str, ...]] = ("dialog",)

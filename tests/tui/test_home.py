@@ -1,0 +1,215 @@
+"""Home: the list of runs, attaching, and the form for a new one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from textual.pilot import Pilot
+from tui_drive import COLOURS, SIZES, screen_lines
+from tui_sample import ScriptedFeed, sample
+
+from kbtui import paths
+from kbtui.errors import KbtuiError
+from kbtui.history.journal import JournalWriter
+from kbtui.state import events as e
+from kbtui.state.records import Summary
+from kbtui.tui import starter
+from kbtui.tui.app import KbtuiApp
+from kbtui.tui.screens.cockpit import CockpitScreen
+from kbtui.tui.screens.dialogs import SafeInput
+from kbtui.tui.screens.home import HomeScreen
+from kbtui.tui.screens.new_run import NewRunScreen
+
+
+def keep(run_id: str, events: list[e.Event]) -> None:
+    with JournalWriter(paths.journal_file(run_id)) as writer:
+        for event in events:
+            writer.append(event)
+
+
+def two_runs() -> None:
+    measured, modelled = sample(), sample("modelled")
+    summary = Summary(
+        run_id="b", problem="softmax", device="cpu", timing="modelled", pulls=30, candidates=32, correct=21, best=None,
+        baseline_ms=None, cost_usd=0.0, tokens=0, stopped_by="iterations",
+    )  # fmt: skip
+    modelled.add(e.RunStopped, stopped_by="iterations", summary=summary)
+    keep("run-a", measured.events)
+    keep("run-b", modelled.events)
+
+
+class Home:
+    def __init__(self, app: KbtuiApp, pilot: Pilot[int]) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.attached: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "\n".join(screen_lines(self.app))
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def settle(self) -> None:
+        await self.pilot.pause()
+        await self.app.workers.wait_for_complete()
+        for _ in range(3):
+            await self.pilot.pause()
+
+
+@asynccontextmanager
+async def home(size: tuple[int, int] = (120, 40)) -> AsyncIterator[Home]:
+    attached: list[str] = []
+
+    def feed(run_id: str) -> ScriptedFeed:
+        attached.append(run_id)
+        return ScriptedFeed(sample().events, run_id=run_id)
+
+    app = KbtuiApp(None, terminal=COLOURS, make_feed=feed)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        driven = Home(app, pilot)
+        driven.attached = attached
+        await driven.settle()
+        yield driven
+
+
+async def test_without_runs_the_next_key_is_said_and_enter_leads_on() -> None:
+    async with home((80, 24)) as h:
+        assert "There are no runs yet" in h.text
+        assert "press n to choose a kernel" in h.text
+        await h.press("enter")
+        assert isinstance(h.app.screen, NewRunScreen)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_runs_are_listed_with_state_and_best(size: tuple[int, int]) -> None:
+    two_runs()
+    async with home(size) as h:
+        lines = h.text.splitlines()
+        crashed = next(line for line in lines if "crashed" in line)
+        stopped = next(line for line in lines if "■ stopped" in line)
+        assert "✗ crashed" in crashed
+        assert "1.15x" in crashed
+        assert "30/40" in crashed
+        assert "~1.15 est" in stopped
+        assert "1.15x" not in stopped
+        assert "2, 0 live" in h.text
+        assert ("modelled" in stopped) == (size[0] >= 96)
+
+
+async def test_enter_attaches_and_escape_comes_back() -> None:
+    two_runs()
+    async with home() as h:
+        await h.press("down", "enter")
+        assert isinstance(h.app.screen, CockpitScreen)
+        assert len(h.attached) == 1
+        await h.press("escape")
+        assert isinstance(h.app.screen, HomeScreen)
+        await h.press("enter")
+        assert isinstance(h.app.screen, CockpitScreen)
+        assert len(h.app.screen_stack) <= 3
+
+
+async def test_a_new_run_appears_and_the_chosen_one_stays_chosen() -> None:
+    two_runs()
+    async with home() as h:
+        screen = h.app.screen
+        assert isinstance(screen, HomeScreen)
+        await h.press("down")
+        chosen = screen.chosen
+        assert chosen is not None
+        keep("run-c", sample().events)
+        screen.look()
+        await h.settle()
+        assert len(screen.runs or []) == 3
+        assert screen.chosen is not None
+        assert screen.chosen.run_id == chosen.run_id
+
+
+async def test_a_journal_that_cannot_be_read_is_listed_with_its_reason() -> None:
+    keep("run-a", sample().events)
+    paths.run_dir("bad").mkdir(parents=True)
+    paths.journal_file("bad").write_text("nonsense\n")
+    async with home((160, 30)) as h:
+        assert any("bad" in line and "line 1" in line for line in h.text.splitlines())
+        await h.press("end", "enter")
+        assert isinstance(h.app.screen, HomeScreen)
+
+
+# ---------------------------------------------------------------- a new run
+
+
+async def test_the_form_starts_a_run_with_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, dict[str, str]]] = []
+
+    async def start(problem: str, flags: dict[str, str]) -> str:
+        started.append((problem, flags))
+        return "run-new"
+
+    monkeypatch.setattr(starter, "start", start)
+    async with home() as h:
+        await h.press("n")
+        assert "@triton.jit" in h.text
+        assert h.app.screen.query_one("#field-problem", SafeInput).value == "softmax"
+        await h.press("right")
+        assert h.app.screen.query_one("#field-problem", SafeInput).value == "swiglu"
+        await h.press("left", "down", "down", "down")
+        await h.press("end", "backspace", "backspace", *"7", "tab", "shift+tab", "up", "down")
+        await h.press("down", "down", "right", "right", "enter")
+        assert started == [
+            ("softmax", {"generator": "rewrite", "model": "", "iterations": "7", "budget-usd": "1", "device": "cpu"})
+        ]
+        assert h.attached == ["run-new"]
+
+
+async def test_a_run_that_cannot_start_says_why_and_the_form_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(problem: str, flags: dict[str, str]) -> str:
+        raise KbtuiError("torch is not installed for /usr/bin/python3: name another with --python")
+
+    monkeypatch.setattr(starter, "start", start)
+    async with home() as h:
+        await h.press("n", "enter")
+        assert "torch is not installed" in h.text
+        assert isinstance(h.app.screen, NewRunScreen)
+        await h.press("escape")
+        assert isinstance(h.app.screen, HomeScreen)
+
+
+async def test_an_unknown_problem_is_said_while_typing() -> None:
+    async with home() as h:
+        await h.press("n", "end", *"zz")
+        assert "softmaxzz" in h.text
+        assert "There is no problem" in h.text
+
+
+async def test_going_on_with_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def go_on(run_id: str) -> str:
+        asked.append(run_id)
+        if run_id == "run-b":
+            raise KbtuiError("that is not possible")
+        return run_id
+
+    monkeypatch.setattr(starter, "go_on", go_on)
+    two_runs()
+    async with home() as h:
+        screen = h.app.screen
+        assert isinstance(screen, HomeScreen)
+        order = [run.run_id for run in screen.runs or []]
+        await h.press(*["down"] * order.index("run-b"), "C")
+        assert "that is not possible" in h.text
+        await h.press("home", *["down"] * order.index("run-a"), "C")
+        assert isinstance(h.app.screen, CockpitScreen)
+        assert asked == ["run-b", "run-a"]
+
+
+async def test_the_starter_asks_the_command_line_and_gives_its_sentence() -> None:
+    with pytest.raises(KbtuiError, match="no-such-problem"):
+        await starter.start("no-such-problem", {"generator": "rewrite", "model": ""})
+    with pytest.raises(KbtuiError, match="^there are no runs yet"):
+        await starter.go_on("no-such-run")

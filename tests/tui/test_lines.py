@@ -1,0 +1,264 @@
+"""Lines, glyphs, numbers: what everything else is built from."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from tui_sample import KERNEL, Script, sample
+
+import kbtui.tui
+from kbtui.state.records import Timing
+from kbtui.state.run_state import RunState
+from kbtui.tui import glyphs
+from kbtui.tui.line import ROLES, LineBuilder, both_ends, crop, fit, plain, text_line, width_of
+from kbtui.tui.views import numbers as n
+from kbtui.tui.views.arms import ArmsSource, cells_of, column_width
+from kbtui.tui.views.code import diff_counts, diff_lines, source_lines
+from kbtui.tui.views.curve import curve_lines
+from kbtui.tui.views.tree import Folds, TreeSource, rows_of
+
+PACKAGE = Path(kbtui.tui.__file__).parent
+
+
+def state_of(script: Script) -> RunState:
+    return RunState().apply_all(script.events)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "a" * 40, "漢字かな", "漢字かなカナ漢字かな", "e\u0301tude"])
+@pytest.mark.parametrize("width", [0, 1, 2, 5, 12])
+def test_fit_is_exactly_as_wide_as_asked(text: str, width: int) -> None:
+    assert cell_len(fit(text, width)) == width
+
+
+def test_crop_cuts_with_an_ellipsis_only_when_needed() -> None:
+    line = LineBuilder().add("abc", "good").add("defgh", "bad").line()
+    assert crop(line, 8) == line
+    assert plain(crop(line, 6)) == "abcde…"
+    assert plain(crop(line, 3)) == "ab…"
+    assert plain(crop(line, 0)) == ""
+
+
+def test_both_ends_keeps_the_right_one() -> None:
+    line = both_ends(text_line("a long left side"), text_line("right"), 12)
+    assert plain(line) == "a lon… right"
+    assert width_of(both_ends(text_line("a"), text_line("b"), 30)) == 30
+
+
+def test_lines_are_made_of_safe_text_only() -> None:
+    hostile = "\x1b]52;c;AAAA\a\x9b2J\x00\x7f\u202e\n\t\ud800[@click=app.exit]x[/]"
+    for line in (
+        LineBuilder().add(hostile).line(),
+        LineBuilder().left(hostile, 200).right(hostile, 200).line(),
+        text_line(hostile),
+    ):
+        assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", plain(line))
+
+
+def test_every_glyph_we_paint_has_a_twin() -> None:
+    """Every non-ASCII character in the package's own strings (docstrings aside) has an ASCII twin of one cell."""
+    foreign: set[str] = set()
+    for file in PACKAGE.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        documentation = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+                foreign |= {c for c in node.value if not c.isascii()}
+    foreign -= {"\u2400", "\u2421"}  # the range of the control pictures, compared with in to_ascii
+    assert foreign <= set(glyphs.TWINS), foreign - set(glyphs.TWINS)
+
+
+def test_twins_are_ascii_and_glyphs_one_cell_wide() -> None:
+    for glyph, twin in glyphs.TWINS.items():
+        assert cell_len(glyph) == 1 == len(twin), glyph
+        assert twin.isascii()
+
+
+def test_ascii_keeps_the_width() -> None:
+    for text in ("★ #17 1.42x → 38 µs", "漢字 path", "\u241b]52", "plain"):
+        assert glyphs.to_ascii(text).isascii()
+        assert cell_len(glyphs.to_ascii(text)) == cell_len(text)
+
+
+def test_roles_and_their_styles_are_the_same() -> None:
+    style = (PACKAGE / "styles" / "roles.tcss").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\.role--([a-z-]+) ", style, re.MULTILINE)) == set(ROLES)
+    used: set[str] = set()
+    for file in PACKAGE.rglob("*.py"):
+        used |= set(
+            re.findall(r'(?:add|left|right|text_line)\([^()]*?, "([a-z-]+)"\)', file.read_text(encoding="utf-8"))
+        )
+    assert used <= set(ROLES), used - set(ROLES)
+
+
+def test_spark_is_clipped_and_scaled() -> None:
+    assert glyphs.spark([0, 50, 100, 200, -5], 100) == "▁▅███▁"[:3] + "█▁"
+    assert glyphs.spark([1.0], 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0.0381, "38.1 µs"),
+        (0.541, "541 µs"),
+        (1.234, "1.23 ms"),
+        (54.12, "54.1 ms"),
+        (541.2, "541 ms"),
+        (5412.0, "5.4 s"),
+    ],
+)
+def test_times(ms: float, text: str) -> None:
+    assert n.time_text(ms) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "00:00"), (432, "07:12"), (3723, "1:02:03"), (200_000, "2 d 07:33")])
+def test_durations(seconds: float, text: str) -> None:
+    assert n.duration_text(seconds) == text
+
+
+def test_money_never_shows_a_cheap_run_as_free() -> None:
+    assert n.money_text(0) == "$0.00"
+    assert n.money_text(0.004) == "$0.0040"
+    assert n.money_text(0.384) == "$0.38"
+
+
+def test_speed_of_light_needs_every_case_and_a_measurement() -> None:
+    measured = Script().timing_of(1, 1.0)
+    assert n.speed_of_light(measured) == pytest.approx(100 * (0.00699 + 2 * 0.02796) / 0.1318, rel=0.01)
+    assert n.speed_of_light(Script("modelled").timing_of(1, 1.0)) is None
+    assert n.speed_of_light(Timing(kind="measured", verdict="same", cases=())) is None
+
+
+# ---------------------------------------------------------------- tree
+
+
+def test_rows_draw_the_lineage() -> None:
+    script = Script()
+    script.begin()
+    for number, parent in ((1, 0), (2, 1), (3, 0), (4, 2)):
+        script.generated(number, parent, number, "tiling", f"m{number}")
+    rows = rows_of(state_of(script), Folds())
+    assert [(row.candidate_id, row.rails) for row in rows] == [
+        (0, ""), (1, "├ "), (2, "│ └ "), (4, "│   └ "), (3, "└ "),
+    ]  # fmt: skip
+
+
+def test_old_dropped_candidates_fold_into_one_line_and_can_be_shown() -> None:
+    script = Script()
+    script.begin()
+    for number in range(1, 30):
+        script.generated(number, 0, number, "tiling", f"m{number}")
+        if number % 3 == 0:
+            script.judged(number, 1.1)
+        else:
+            script.add(_pruned(), candidate_id=number, stage="duplicates", reason="same")
+    state = state_of(script)
+    folds = Folds()
+    rows = rows_of(state, folds)
+    assert rows[-1].hidden == 12
+    assert {r.candidate_id for r in rows} >= {3, 6, 29, 28}
+    folds.opened.add(0)
+    assert len(rows_of(state, folds)) == 30
+    folds.opened.clear()
+    folds.everything = True
+    assert len(rows_of(state, folds)) == 30
+
+
+def test_a_lineage_deeper_than_the_recursion_limit_is_drawn() -> None:
+    script = Script()
+    script.begin()
+    for number in range(1, 3001):
+        script.generated(number, number - 1, number, "tiling", "deeper")
+    state = state_of(script)
+    rows = rows_of(state, Folds())
+    assert len(rows) == 3001
+    assert width_of(TreeSource(state, rows).line(3000, 80)) == 80
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_tree_lines_fill_the_pane_exactly(width: int) -> None:
+    state = state_of(sample())
+    source = TreeSource(state, rows_of(state, Folds()))
+    for index in range(len(source)):
+        assert width_of(source.line(index, width)) <= width
+
+
+def _pruned() -> type:
+    from kbtui.state.events import Pruned
+
+    return Pruned
+
+
+# ---------------------------------------------------------------- arms, curve, code
+
+
+def test_the_matrix_says_why_an_arm_is_held_back() -> None:
+    cells = cells_of(state_of(sample()))
+    assert (cells[2, "vectorization"].held, cells[2, "vectorization"].reason) == (
+        "masked",
+        "DRAM saturated (83 % of 75 %)",
+    )
+    assert cells[1, "access_layout"].held == "banned"
+    assert cells[1, "fusion"].chosen
+    assert cells[2, "tiling"].runner_up
+    assert len(cells) == 18
+
+
+def test_a_lifted_ban_shows_at_once() -> None:
+    script = sample()
+    from kbtui.state.events import Unbanned
+
+    script.add(Unbanned, by="ada@x", strategy="access_layout", cluster=1)
+    assert cells_of(state_of(script))[1, "access_layout"].held == ""
+
+
+@pytest.mark.parametrize("width", [58, 65, 80, 105, 140])
+def test_the_matrix_fits_its_pane(width: int) -> None:
+    source = ArmsSource(state_of(sample()), (1, 2))
+    for index in range(len(source)):
+        assert width_of(source.line(index, width)) <= width
+    assert 6 * column_width(width) + 5 <= width
+
+
+@pytest.mark.parametrize("size", [(60, 10), (120, 30), (22, 4)])
+def test_the_curve_fits_its_pane_and_ends_at_the_best(size: tuple[int, int]) -> None:
+    lines = curve_lines(state_of(sample()), *size)
+    assert len(lines) <= size[1]
+    assert all(width_of(line) <= size[0] for line in lines)
+    assert any("1.15x" in plain(line) for line in lines)
+
+
+def test_the_curve_of_nothing_says_so() -> None:
+    assert plain(curve_lines(RunState(), 80, 20)[0]) == " nothing timed yet"
+
+
+def test_source_keeps_every_line_and_numbers_it() -> None:
+    lines = source_lines(KERNEL)
+    assert len(lines) == KERNEL.count("\n")
+    assert plain(lines.line(5, 80)) == "  6  @triton.jit"
+    assert {span.role for i in range(len(lines)) for span in lines.line(i, 80)} >= {
+        "syn-keyword",
+        "syn-comment",
+        "syn-string",
+    }
+
+
+@pytest.mark.parametrize("source", ["", "\n", "\n\nx", "x", "'''open\nnever closed", "def f(:\n  \x0c\n", "a\r\nb\r\n"])
+def test_any_source_can_be_shown(source: str) -> None:
+    lines = source_lines(source)
+    shown = [plain(lines.line(i, 80)) for i in range(len(lines))]
+    assert len(shown) == max(1, len(source.replace("\r\n", "\n").removesuffix("\n").split("\n")))
+
+
+def test_diff_marks_what_changed() -> None:
+    lines = diff_lines("a\nb\nc\n", "a\nB\nc\nd\n")
+    texts = [plain(lines.line(i, 80)) for i in range(len(lines))]
+    assert [t.strip() for t in texts[1:]] == ["1   a", "2 - b", "2 + B", "3   c", "4 + d"]
+    assert diff_counts("a\nb\nc\n", "a\nB\nc\nd\n") == (2, 1)
