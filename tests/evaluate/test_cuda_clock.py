@@ -1,0 +1,230 @@
+"""The clock's turns on a pretended device: what is called how often, on which data, and what an audit sees."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+from kbtui.evaluate.inlane import clock, verify  # noqa: E402
+from kbtui.evaluate.inlane.candidate import CandidateFault  # noqa: E402
+
+
+class PretendedCuda:
+    """Stands in for torch.cuda: a device clock that advances by what the entry says it costs."""
+
+    def __init__(self, capturable=True):
+        self.now_ms = 0.0
+        self.synchronised = 0
+        self.capturable = capturable
+
+    def spend(self, ms):
+        self.now_ms += ms
+
+    def install(self, monkeypatch):
+        device = self
+
+        class Event:
+            def __init__(self, enable_timing=False):
+                assert enable_timing
+
+            def record(self):
+                self.at = device.now_ms
+
+            def elapsed_time(self, other):
+                return other.at - self.at
+
+        class Stream:
+            def wait_stream(self, other):
+                pass
+
+        class Graph:
+            def replay(self):
+                device.spend(self.cost)
+
+        class Capture:
+            def __init__(self, graph):
+                self.graph = graph
+
+            def __enter__(self):
+                if not device.capturable:
+                    raise RuntimeError("operation not permitted when stream is capturing")
+                self.before = device.now_ms
+
+            def __exit__(self, *_):
+                self.graph.cost = device.now_ms - self.before
+
+        class Nothing:
+            def __init__(self, *_):
+                pass
+
+            def __enter__(self):
+                pass
+
+            def __exit__(self, *_):
+                pass
+
+        def synchronize(*_):
+            device.synchronised += 1
+
+        for name, value in {
+            "set_device": lambda *_: None,
+            "Event": Event,
+            "Stream": Stream,
+            "CUDAGraph": Graph,
+            "graph": Capture,
+            "stream": Nothing,
+            "current_stream": lambda *_: Stream(),
+            "synchronize": synchronize,
+            "mem_get_info": lambda *_: (1 << 30, 1 << 31),
+            "empty_cache": lambda: None,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+
+
+class Listening:
+    def reset(self):
+        pass
+
+    def seen(self, ctx):
+        return verify.Seen(("k",), True)
+
+
+class Context:
+    """A job's context with one case; `orders` are given in turn, and results collected."""
+
+    device = "cpu"
+
+    def __init__(self, entry, orders=()):
+        self.parameters = {"flush_bytes": 1 << 10}
+        self._entry = entry
+        self._orders = [*orders, {"do": "end", "case": 0}]
+        self.results = []
+
+    def load(self):
+        return self._entry
+
+    def say(self, stage, text=""):
+        pass
+
+    def inputs(self, case):
+        return (torch.arange(8, dtype=torch.float32), 3)
+
+    def request(self, kind, **fields):
+        assert kind == "turn"
+        self.results.append(fields)
+        return self._orders.pop(0)
+
+
+@pytest.fixture
+def handed(monkeypatch):
+    """What audits hand over."""
+    found = []
+
+    def hand_over(ctx, which, returned, inputs, changed, seen):
+        found.append((which, returned.clone(), changed, seen))
+        return True
+
+    monkeypatch.setattr(verify, "hand_over", hand_over)
+    monkeypatch.setattr(verify, "OnDevice", Listening)
+    return found
+
+
+def played(monkeypatch, entry, orders, capturable=True, cost_ms=0.01):
+    device = PretendedCuda(capturable)
+    device.install(monkeypatch)
+    calls = []
+
+    def timed(x, factor):
+        calls.append(x.clone())
+        device.spend(cost_ms)
+        return entry(x, factor)
+
+    context = Context(timed, orders)
+    reply = clock.run(context)
+    assert reply["turns"] == len(orders)
+    return context.results[1:], calls, device
+
+
+def scale(x, factor):
+    return x * factor
+
+
+PREPARE = {"do": "prepare", "case": 0}
+READ = {"do": "read", "case": 0, "seconds": 0.002}
+
+
+def test_a_short_kernel_is_launched_many_times_in_a_reading(monkeypatch):
+    (prepared, read), _, device = played(monkeypatch, scale, [PREPARE, READ])
+    assert prepared["graph"]
+    assert prepared["launches"] in (20, 21)
+    assert read["readings_ms"] == pytest.approx([0.01] * len(read["readings_ms"]))
+    assert len(read["readings_ms"]) * 20 * 0.01 >= 2.0
+    assert device.synchronised > 0
+
+
+def test_a_long_kernel_is_read_at_least_five_times(monkeypatch):
+    (prepared, read), _, _ = played(monkeypatch, scale, [PREPARE, READ], cost_ms=3.0)
+    assert prepared["launches"] == 1
+    assert len(read["readings_ms"]) == clock.LEAST_READINGS
+
+
+def test_what_cannot_be_captured_is_called_and_says_why(monkeypatch):
+    (prepared, read), calls, _ = played(monkeypatch, scale, [PREPARE, READ], capturable=False)
+    assert not prepared["graph"]
+    assert "capturing" in prepared["why_no_graph"]
+    assert read["readings_ms"] == pytest.approx([0.01] * len(read["readings_ms"]))
+    assert len(calls) > 20 * len(read["readings_ms"])
+
+
+def test_a_burst_runs_as_often_as_it_was_told(monkeypatch):
+    (prepared, burst), _, _ = played(monkeypatch, scale, [PREPARE, {"do": "burst", "case": 0, "rounds": 7}])
+    assert burst["calls"] == 7 * prepared["launches"]
+    assert burst["device_ms"] == pytest.approx(0.01 * burst["calls"])
+
+
+def test_warm_up_sees_other_values_at_the_same_address(monkeypatch):
+    _, calls, _ = played(monkeypatch, scale, [PREPARE])
+    assert torch.equal(calls[0], torch.arange(8, dtype=torch.float32).flip(0))
+    assert torch.equal(calls[-1], torch.arange(8, dtype=torch.float32))
+
+
+def test_an_audit_hands_fresh_outputs_over(monkeypatch, handed):
+    audit = {"do": "audit", "case": 0, "call": 2}
+    (_, result), _, _ = played(monkeypatch, scale, [PREPARE, audit])
+    assert result == {"accepted": True}
+    [(which, returned, changed, seen)] = handed
+    assert which == (0, 2)
+    assert torch.equal(returned, torch.arange(8, dtype=torch.float32) * 3)
+    assert (changed, seen.own) == ([], True)
+
+
+def test_results_kept_by_address_are_wrong_in_an_audit(monkeypatch, handed):
+    kept = {}
+
+    def by_address(x, factor):
+        return kept.setdefault(x.data_ptr(), x * factor)
+
+    played(monkeypatch, by_address, [PREPARE, READ, {"do": "audit", "case": 0, "call": 0}])
+    [(_, returned, _, _)] = handed
+    assert not torch.equal(returned, torch.arange(8, dtype=torch.float32) * 3)
+
+
+def test_a_candidate_that_raises_in_its_turn_is_at_fault(monkeypatch):
+    def moody(x, factor):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(CandidateFault, match="illegal memory access") as fault:
+        played(monkeypatch, moody, [PREPARE])
+    assert (fault.value.outcome, fault.value.stage) == ("crash", "time")
+
+
+def test_a_dropped_case_is_gone(monkeypatch):
+    with pytest.raises(CandidateFault, match="KeyError"):
+        played(monkeypatch, scale, [PREPARE, {"do": "drop", "case": 0}, READ])
+
+
+def test_as_called_includes_the_wrapper(monkeypatch):
+    (_, called), _, _ = played(monkeypatch, scale, [PREPARE, {"do": "called", "case": 0}])
+    assert called["called_ms"] > 0
+    assert math.isfinite(called["called_ms"])
