@@ -23,6 +23,7 @@ CANDIDATES = (
     Column("status"),
     Column("ratio", right=True),
     Column("reward", right=True),
+    Column("why", gives=True),
 )
 """Columns of `history show`; `ratio` is `1.42x` when measured and `~1.30 est` when modelled."""
 
@@ -91,7 +92,17 @@ def _cells(state: RunState, candidate: Candidate) -> list[str]:
         candidate.status + star,
         ratio or estimate,
         "" if candidate.reward is None else f"{candidate.reward:.3f}",
+        _why(candidate),
     ]
+
+
+def _why(candidate: Candidate) -> str:
+    """Why it went no further; "" when it did."""
+    if candidate.pruned is not None:
+        return candidate.pruned.reason
+    if candidate.verification is not None:
+        return candidate.verification.reason
+    return candidate.compilation.reason if candidate.compilation is not None else ""
 
 
 def sql(

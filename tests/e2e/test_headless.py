@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from kbtui import paths
+from kbtui.problems.folder import find_problem
 from kbtui.state.events import decode
 from kbtui.state.records import Summary
 
@@ -152,6 +154,38 @@ def test_killed_and_continued(program: Any, processes: Any) -> None:
     numbers = [e["pull"] for e in events if e["type"] == "rewarded"]
     assert len(numbers) == len(set(numbers)), "no pull is rewarded twice"
     assert processes.gone() == {}
+
+
+def test_steered_from_the_command_line(program: Any, processes: Any) -> None:
+    """Every command of a live run, and what the run makes of each, read from its journal."""
+    started = program("run", "vector_add", "--device", "cpu", "--iterations", "9", "--detach", "--json")
+    run_id = json.loads(started.stdout)["run_id"]
+    wait_for_a_pull(program, run_id)
+    Path("mine.py").write_text("# mine\n" + find_problem("vector_add").kernel_source.replace("1024", "512"))
+
+    def say(*arguments: str, status: int = 0) -> str:
+        done = program(arguments[0], run_id, *arguments[1:])
+        assert done.returncode == status, done
+        return str(done.stdout + done.stderr)
+
+    say("pause", "--reason", "to look at it")
+    say("ban", "--strategy", "tiling")
+    assert "banned" in say("force", "--strategy", "tiling", status=1)
+    say("unban", "--strategy", "tiling")
+    say("inject", "mine.py")
+    say("pin", "0")
+    assert "99" in say("pin", "99", status=1)
+    say("unpin")
+    say("step")
+    say("stop")
+    assert processes.gone() == {}
+
+    events = [json.loads(line) for line in paths.journal_file(run_id).read_text().splitlines()]
+    acts = [event["type"] for event in events if "by" in event and event["type"] != "generated"]
+    assert acts == ["run_paused", "banned", "unbanned", "injected", "pinned", "pinned", "stepped"]
+    assert all(event["by"].endswith("@script") for event in events if event["type"] in acts)
+    assert events[-1]["stopped_by"] == "user"
+    assert "not live" in say("pause", status=1)
 
 
 def wait_for_a_pull(program: Any, run_id: str) -> int:
