@@ -11,7 +11,7 @@ from typing import Union
 
 import msgspec
 
-from kbtui.state.events import GpuSampled, Progressed, _tag
+from kbtui.state.events import GpuSampled, Progressed, ReplyDelta, _tag
 from kbtui.state.records import Strategy
 
 PROTOCOL_VERSION = 1
@@ -68,6 +68,12 @@ class Pin(Command, frozen=True, kw_only=True):
     parent_id: int | None
 
 
+class Cancel(Command, frozen=True, kw_only=True):
+    """Give up the replies that are being written, of one pull or of all; their pulls are dropped, the run goes on."""
+
+    pull: int | None = None
+
+
 class SetBudget(Command, frozen=True, kw_only=True):
     iterations: int | None = None
     budget_usd: float | None = None
@@ -79,7 +85,7 @@ class Tag(Command, frozen=True, kw_only=True):
     note: str = ""
 
 
-AnyCommand = Union[Pause, Resume, Step, Stop, Force, Ban, Unban, Inject, Pin, SetBudget, Tag]  # noqa: UP007
+AnyCommand = Union[Pause, Resume, Step, Stop, Force, Ban, Unban, Inject, Pin, Cancel, SetBudget, Tag]  # noqa: UP007
 
 
 class Request(msgspec.Struct, frozen=True, tag="request", tag_field="message"):
@@ -113,7 +119,7 @@ class Advanced(msgspec.Struct, frozen=True, tag="advanced", tag_field="message")
 class Live(msgspec.Struct, frozen=True, tag="live", tag_field="message"):
     """A transient event."""
 
-    event: GpuSampled | Progressed
+    event: GpuSampled | Progressed | ReplyDelta
 
 
 ServerMessage = Union[Hello, Advanced, Live, Reply]  # noqa: UP007

@@ -19,6 +19,7 @@ from kbtui.state.records import (
     Compilation,
     DeviceInfo,
     Features,
+    Message,
     Owner,
     ProblemInfo,
     Scalar,
@@ -73,6 +74,9 @@ class RunStarted(Event, frozen=True, kw_only=True):
     host: str = ""
     user: str = ""
     arguments: tuple[str, ...] = ()
+    budget_tokens: int | None = None
+    generator_parameters: dict[str, Scalar] = {}
+    """What the generator was set to, as `RunSpec.generator_parameters`."""
 
 
 class RunContinued(Event, frozen=True, kw_only=True):
@@ -173,6 +177,105 @@ class PullDropped(Event, frozen=True, kw_only=True):
     tokens: int = 0
 
 
+# ---------------------------------------------------------------- models
+
+Asking = Literal["write", "rewrite", "repair"]
+"""Why a model is asked: for a new version; again, since its reply could not be used; to mend a version that failed."""
+
+
+class Asked(Event, frozen=True, kw_only=True):
+    """A request goes to a model. `call` counts the requests of a pull from 1; `about` is the candidate to mend.
+
+    `reserved_usd` and `reserved_tokens` are the most that the request can cost; they count as spent until Replied or
+    AskFailed says what it did cost. After a crash in between they stay reserved: the provider may have charged for it.
+    """
+
+    pull: int
+    call: int
+    model: str
+    asking: Asking
+    strategy: Strategy
+    messages: tuple[Message, ...]
+    prompt_digest: str
+    most_tokens: int
+    reserved_usd: float = 0.0
+    reserved_tokens: int = 0
+    about: int | None = None
+
+
+class Replied(Event, frozen=True, kw_only=True):
+    """A model's whole reply. `cost_usd` None: the price is unknown. `counted_by` says whose token counts these are.
+
+    `first_token_s` and `seconds` count from the sending of the attempt that succeeded. `recorded` names the call of a
+    recording ("RUN 3.1") when no model was asked.
+    """
+
+    pull: int
+    call: int
+    model: str
+    asking: Asking
+    strategy: Strategy
+    prompt_digest: str
+    text: str
+    reasoning: str = ""
+    finish: str
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    counted_by: Literal["provider", "tokenizer"] = "provider"
+    cost_usd: float | None = None
+    seconds: float = 0.0
+    first_token_s: float | None = None
+    about: int | None = None
+    recorded: str = ""
+
+
+class AskFailed(Event, frozen=True, kw_only=True):
+    """A request came to nothing by its provider's fault, or a person cancelled it. `cost_usd` and `tokens` are what the
+    part that arrived is charged with."""
+
+    pull: int
+    call: int
+    model: str
+    kind: str
+    reason: str
+    cost_usd: float = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class ReplyRead(Event, frozen=True, kw_only=True):
+    """What a reply was taken for: `refused` "" when it holds a version, else the name of what is wrong with it."""
+
+    pull: int
+    call: int
+    refused: str = ""
+    reason: str = ""
+
+
+class RepairEnded(Event, frozen=True, kw_only=True):
+    """A version that failed is not mended any further, before its rounds were used up."""
+
+    pull: int
+    candidate_id: int
+    reason: str
+
+
+class ParameterDropped(Event, frozen=True, kw_only=True):
+    """A model refused a parameter; it is not sent to it again."""
+
+    model: str
+    parameter: str
+    reason: str
+
+
+class BudgetSpent(Event, frozen=True, kw_only=True):
+    """What is left of a budget does not pay for another request. `budget` is "budget" (dollars) or "tokens"."""
+
+    budget: Literal["budget", "tokens"]
+    reason: str
+
+
 # ---------------------------------------------------------------- candidates
 
 
@@ -192,6 +295,11 @@ class Generated(Event, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     tokens: int = 0
     by: str = ""
+    model: str = ""
+    reflection: str = ""
+    """What the model itself said went wrong before, for later prompts."""
+    repairs: int | None = None
+    """The candidate of the same pull whose failure this one answers."""
 
 
 class MovesFound(Event, frozen=True, kw_only=True):
@@ -319,14 +427,27 @@ class Progressed(Event, frozen=True, kw_only=True):
     candidate_id: int | None = None
 
 
+class ReplyDelta(Event, frozen=True, kw_only=True):
+    """A reply as it grows: how long it is by now and its last lines. `tokens` is a guess from its length."""
+
+    pull: int
+    call: int
+    model: str
+    characters: int
+    tokens: int
+    tail: str = ""
+    thinking: bool = False
+
+
 Durable = Union[  # noqa: UP007  (msgspec reads a runtime union)
     RunStarted, RunContinued, RunPaused, RunResumed, RunStopped, Noted, Clustered, Masked, Selected, Rewarded,
     PullDropped,
     Generated, MovesFound, Pruned, Compiled, Verified, Timed, BestChanged, Forced, Banned, Unbanned, Stepped,
     Injected, Pinned,
     BudgetChanged, Tagged,
+    Asked, Replied, AskFailed, ReplyRead, RepairEnded, ParameterDropped, BudgetSpent,
 ]  # fmt: skip
-Transient = Union[GpuSampled, Progressed]  # noqa: UP007
+Transient = Union[GpuSampled, Progressed, ReplyDelta]  # noqa: UP007
 AnyEvent = Union[Durable, Transient]  # noqa: UP007
 
 _encoder = msgspec.json.Encoder()
@@ -345,4 +466,14 @@ def decode(line: bytes | str) -> AnyEvent:
 
 def is_durable(event: Event) -> bool:
     """Whether the event belongs in the journal."""
-    return not isinstance(event, GpuSampled | Progressed)
+    return not isinstance(event, GpuSampled | Progressed | ReplyDelta)
+
+
+def transient_key(event: GpuSampled | Progressed | ReplyDelta) -> str:
+    """What a later transient event must share to replace this one."""
+    match event:
+        case GpuSampled():
+            return f"gpu {event.uuid or event.device}"
+        case ReplyDelta():
+            return f"reply {event.pull}"
+    return "progress"

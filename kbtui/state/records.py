@@ -34,7 +34,8 @@ class CaseInfo(Record, frozen=True, kw_only=True):
 
     `fields` are the case's own parameters (rows, cols, dtype, ...). `bytes_moved` and `operations` are the least the
     case needs,
-    0 where the problem gives no `traffic`.
+    0 where the problem gives no `traffic`. `dtypes` are those of its input tensors, by torch's names: what the hardware's
+    rate depends on.
     """
 
     name: str
@@ -42,6 +43,7 @@ class CaseInfo(Record, frozen=True, kw_only=True):
     weight: float = 1.0
     bytes_moved: int = 0
     operations: int = 0
+    dtypes: tuple[str, ...] = ()
 
 
 class ProblemInfo(Record, frozen=True, kw_only=True):
@@ -224,6 +226,13 @@ class Features(Record, frozen=True, kw_only=True):
     shared_kib: float
     log2_block: float
     occupancy_percent: float
+
+
+class Message(Record, frozen=True):
+    """One message of a conversation with a model."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
 
 
 class ArmStatistics(Record, frozen=True, kw_only=True):

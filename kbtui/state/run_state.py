@@ -56,6 +56,9 @@ class Candidate(msgspec.Struct, kw_only=True):
     cost_usd: float = 0.0
     tokens: int = 0
     path: str = ""
+    model: str = ""
+    reflection: str = ""
+    repairs: int | None = None
     tags: list[str] = []
     note: str = ""
     children: list[int] = []
@@ -103,6 +106,16 @@ class Pull(msgspec.Struct, kw_only=True):
     ended: bool = False
     seen: bool = False
     """Whether the bandit sees it: rewarded, not dropped."""
+    replies: list[e.Replied] = []
+    calls: int = 0
+    """Requests sent to models, whether they were answered or not."""
+    refused: int = 0
+    """Replies that held no version that could be used."""
+    charged: bool = False
+    """Whether its requests were journalled with their cost: then its candidates' costs are shares of it."""
+    cost_usd: float = 0.0
+    tokens: int = 0
+    repair_ended: bool = False
 
 
 class Arm(msgspec.Struct, kw_only=True):
@@ -154,6 +167,15 @@ class RunState:
         """(pull, ratio or estimate of the best so far), one point per change."""
         self.cost_usd: float = 0.0
         self.tokens: int = 0
+        self.budget_tokens: int | None = None
+        self.asks: dict[tuple[int, int], e.Asked] = {}
+        """Requests to models that nothing is known of yet, by (pull, call): in flight, or cut off by a crash."""
+        self.reply_deltas: dict[int, e.ReplyDelta] = {}
+        """The replies that are growing, by pull."""
+        self.dropped_parameters: dict[str, set[str]] = {}
+        """What each model refused."""
+        self.budget_spent: str = ""
+        """"budget" or "tokens" once what is left pays for no further request."""
         self.pulls_ended: int = 0
         self.last_clustered: e.Clustered | None = None
         self.summary: Summary | None = None
@@ -189,6 +211,15 @@ class RunState:
         """Pulls begun and not ended: in flight, or cut short by a crash."""
         return [p for p in self.pulls.values() if not p.ended]
 
+    @property
+    def reserved_usd(self) -> float:
+        """The most that requests without a known end can cost."""
+        return sum(asked.reserved_usd for asked in self.asks.values())
+
+    @property
+    def reserved_tokens(self) -> int:
+        return sum(asked.reserved_tokens for asked in self.asks.values())
+
     def banned(self, cluster: int, strategy: str) -> bool:
         return (cluster, strategy) in self.bans or (None, strategy) in self.bans
 
@@ -216,12 +247,15 @@ class RunState:
         self.status = "running"
         self.iterations = event.iterations
         self.budget_usd = event.budget_usd
+        self.budget_tokens = event.budget_tokens
         self._say(event, f"run {event.run_id} started: {event.problem.name} on {event.device.name}")
 
     def _run_continued(self, event: e.RunContinued) -> None:
         self.status = "running"
         self.summary = None
         self.stopped_by = ""
+        self.budget_spent = ""
+        self.reply_deltas.clear()
         self.steps = 0
         if event.iterations is not None:
             self.iterations = event.iterations
@@ -302,8 +336,8 @@ class RunState:
             pull.outcome, pull.ended = "dropped", True
             # A pull that made no candidate (duplicates only, a provider's failure) does not use up an iteration.
             self.pulls_ended += bool(pull.candidate_ids)
-        self.cost_usd += event.cost_usd
-        self.tokens += event.tokens
+        self._pay(pull, event.cost_usd, event.tokens)
+        self.reply_deltas.pop(event.pull, None)
         self._say(event, f"pull {event.pull} dropped: {event.reason}", "warning")
 
     def _generated(self, event: e.Generated) -> None:
@@ -322,10 +356,12 @@ class RunState:
             born=event.t,
             cost_usd=event.cost_usd,
             tokens=event.tokens,
+            model=event.model,
+            reflection=event.reflection,
+            repairs=event.repairs,
         )
         self.digests.setdefault(event.syntax_digest, event.candidate_id)
-        self.cost_usd += event.cost_usd
-        self.tokens += event.tokens
+        self._pay(self.pulls.get(event.pull), event.cost_usd, event.tokens)
         if event.parent_id is not None and event.parent_id in self.candidates:
             self.candidates[event.parent_id].children.append(event.candidate_id)
         pull = self.pulls.get(event.pull)
@@ -417,6 +453,7 @@ class RunState:
             self.iterations = event.iterations
         if event.budget_usd is not None:
             self.budget_usd = event.budget_usd
+        self.budget_spent = ""
         self._say(event, f"{event.by} changed the budget")
 
     def _tagged(self, event: e.Tagged) -> None:
@@ -424,6 +461,70 @@ class RunState:
         if event.tag and event.tag not in candidate.tags:
             candidate.tags.append(event.tag)
         candidate.note = event.note or candidate.note
+
+    # ------------------------------------------------------------ models
+
+    def _pay(self, pull: Pull | None, cost_usd: float, tokens: int) -> None:
+        """Count what a candidate or a dropped pull cost, unless the requests behind it were charged already."""
+        if pull is not None and pull.charged:
+            return
+        self.cost_usd += cost_usd
+        self.tokens += tokens
+        if pull is not None:
+            pull.cost_usd += cost_usd
+            pull.tokens += tokens
+
+    def _charge(self, pull: Pull | None, cost_usd: float, tokens: int) -> None:
+        self.cost_usd += cost_usd
+        self.tokens += tokens
+        if pull is not None:
+            pull.charged = True
+            pull.cost_usd += cost_usd
+            pull.tokens += tokens
+
+    def _asked(self, event: e.Asked) -> None:
+        self.asks[event.pull, event.call] = event
+        if event.pull in self.pulls:
+            self.pulls[event.pull].calls = event.call
+
+    def _replied(self, event: e.Replied) -> None:
+        self.asks.pop((event.pull, event.call), None)
+        self.reply_deltas.pop(event.pull, None)
+        pull = self.pulls.get(event.pull)
+        if pull is not None:
+            pull.replies.append(event)
+            pull.calls = max(pull.calls, event.call)
+        self._charge(pull, event.cost_usd or 0.0, event.prompt_tokens + event.completion_tokens)
+
+    def _ask_failed(self, event: e.AskFailed) -> None:
+        self.asks.pop((event.pull, event.call), None)
+        self.reply_deltas.pop(event.pull, None)
+        self._charge(self.pulls.get(event.pull), event.cost_usd, event.tokens)
+        self._say(event, f"pull {event.pull}: {event.model}: {event.reason}", "warning")
+
+    def _reply_read(self, event: e.ReplyRead) -> None:
+        if event.refused:
+            if event.pull in self.pulls:
+                self.pulls[event.pull].refused += 1
+            self._say(
+                event, f"pull {event.pull}: reply {event.call} refused, {event.refused}: {event.reason}", "warning"
+            )
+
+    def _repair_ended(self, event: e.RepairEnded) -> None:
+        if event.pull in self.pulls:
+            self.pulls[event.pull].repair_ended = True
+        self._say(event, f"#{event.candidate_id} is not repaired: {event.reason}")
+
+    def _parameter_dropped(self, event: e.ParameterDropped) -> None:
+        self.dropped_parameters.setdefault(event.model, set()).add(event.parameter)
+        self._say(event, f"{event.model} refuses {event.parameter}, which is not sent to it any more", "warning")
+
+    def _budget_spent(self, event: e.BudgetSpent) -> None:
+        self.budget_spent = event.budget
+        self._say(event, event.reason)
+
+    def _reply_delta(self, event: e.ReplyDelta) -> None:
+        self.reply_deltas[event.pull] = event
 
     def _gpu_sampled(self, event: e.GpuSampled) -> None:
         self.gpu[event.uuid or event.device] = event
@@ -461,4 +562,12 @@ _FOLD: dict[type, Callable[[RunState, Any], None]] = {
     e.Tagged: RunState._tagged,
     e.GpuSampled: RunState._gpu_sampled,
     e.Progressed: RunState._progressed,
+    e.Asked: RunState._asked,
+    e.Replied: RunState._replied,
+    e.AskFailed: RunState._ask_failed,
+    e.ReplyRead: RunState._reply_read,
+    e.RepairEnded: RunState._repair_ended,
+    e.ParameterDropped: RunState._parameter_dropped,
+    e.BudgetSpent: RunState._budget_spent,
+    e.ReplyDelta: RunState._reply_delta,
 }

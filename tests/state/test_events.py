@@ -15,7 +15,7 @@ from kbtui.state import commands as c
 from kbtui.state import events as e
 
 KINDS = typing.get_args(e.AnyEvent)
-TRANSIENT = (e.GpuSampled, e.Progressed)
+TRANSIENT = (e.GpuSampled, e.Progressed, e.ReplyDelta)
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 _BUILTIN: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**63), 2**63 - 1),

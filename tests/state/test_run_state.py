@@ -67,6 +67,39 @@ def fold(*events: e.Event) -> RunState:
 
 
 BASE = (STARTED, generated(0))
+
+
+def asked(pull: int, call: int, usd: float = 0.25, tokens: int = 900) -> e.Asked:
+    return e.Asked(
+        pull=pull,
+        call=call,
+        model="m",
+        asking="write",
+        strategy="tiling",
+        messages=(r.Message("user", "make it faster"),),
+        prompt_digest="d",
+        most_tokens=500,
+        reserved_usd=usd,
+        reserved_tokens=tokens,
+    )
+
+
+def replied(pull: int, call: int, usd: float | None = 0.1) -> e.Replied:
+    return e.Replied(
+        pull=pull,
+        call=call,
+        model="m",
+        asking="write",
+        strategy="tiling",
+        prompt_digest="d",
+        text="```python\n```",
+        finish="stop",
+        prompt_tokens=300,
+        completion_tokens=200,
+        cost_usd=usd,
+    )
+
+
 EVERY_KIND: tuple[e.Event, ...] = (
     *BASE,
     e.Compiled(candidate_id=0, compilation=r.Compilation(ok=True)),
@@ -92,6 +125,16 @@ EVERY_KIND: tuple[e.Event, ...] = (
     e.Pinned(by="ann", parent_id=0),
     e.BudgetChanged(by="ann", iterations=30),
     e.Tagged(by="ann", candidate_id=1, tag="odd"),
+    selected(3),
+    asked(3, 1),
+    e.ReplyDelta(pull=3, call=1, model="m", characters=40, tokens=10, tail="def"),
+    replied(3, 1),
+    e.ReplyRead(pull=3, call=1, refused="no code", reason="no block"),
+    asked(3, 2),
+    e.AskFailed(pull=3, call=2, model="m", kind="rate limit", reason="429", cost_usd=0.01, tokens=7),
+    e.ParameterDropped(model="m", parameter="temperature", reason="unsupported"),
+    e.RepairEnded(pull=3, candidate_id=1, reason="no reply"),
+    e.BudgetSpent(budget="budget", reason="no call fits"),
     e.Noted(level="info", text="hello"),
     e.GpuSampled(device="cuda:0", uuid="GPU-1", values={"power_w": 400.0}),
     e.Progressed(stage="timing"),
@@ -304,3 +347,45 @@ def test_the_fold_imports_msgspec_and_nothing_heavier() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_a_request_counts_as_spent_at_its_most_until_its_end_is_known() -> None:
+    state = fold(*BASE, selected(1), asked(1, 1), asked(1, 2, usd=0.5, tokens=100))
+    assert (state.reserved_usd, state.reserved_tokens, state.cost_usd) == (0.75, 1000, 0.0)
+    state.apply_all(numbered((replied(1, 1),)))
+    assert (state.reserved_usd, state.cost_usd, state.tokens) == (0.5, 0.1, 500)
+    state.apply_all(numbered((e.AskFailed(pull=1, call=2, model="m", kind="dropped", reason="r", cost_usd=0.02),)))
+    assert (state.reserved_usd, round(state.cost_usd, 2), state.asks) == (0.0, 0.12, {})
+
+
+def test_what_a_crash_cut_off_stays_reserved() -> None:
+    state = fold(*BASE, selected(1), asked(1, 1), e.RunContinued(pid=2))
+    assert state.reserved_usd == 0.25
+
+
+def test_a_candidate_is_charged_once() -> None:
+    state = fold(*BASE, selected(1), asked(1, 1), replied(1, 1), generated(1, 0, 1, cost_usd=0.1, tokens=500))
+    assert (state.cost_usd, state.tokens, state.candidates[1].cost_usd) == (0.1, 500, 0.1)
+    assert (state.pulls[1].cost_usd, state.pulls[1].tokens) == (0.1, 500)
+
+
+def test_an_unknown_price_costs_nothing_and_counts_tokens() -> None:
+    state = fold(*BASE, selected(1), asked(1, 1, usd=0.0), replied(1, 1, usd=None))
+    assert (state.cost_usd, state.tokens) == (0.0, 500)
+
+
+def test_a_growing_reply_is_forgotten_at_its_end() -> None:
+    delta = e.ReplyDelta(pull=1, call=1, model="m", characters=4, tokens=1)
+    state = fold(*BASE, selected(1), asked(1, 1), delta)
+    assert state.reply_deltas == {1: state.reply_deltas[1]}
+    assert fold(*BASE, selected(1), asked(1, 1), delta, replied(1, 1)).reply_deltas == {}
+
+
+def test_a_new_budget_lifts_what_the_old_one_ended() -> None:
+    spent = e.BudgetSpent(budget="tokens", reason="r")
+    assert fold(*BASE, spent).budget_spent == "tokens"
+    assert fold(*BASE, spent, e.BudgetChanged(by="ann", budget_usd=2.0)).budget_spent == ""
+    assert fold(*BASE, spent, e.RunContinued(pid=2)).budget_spent == ""
