@@ -24,9 +24,19 @@ def physical_floor_ms(case: CaseInfo, device: DeviceInfo) -> float:
 
 def _floor(moved: int, case: CaseInfo, device: DeviceInfo) -> float:
     by_bytes = moved / device.peak_bytes_per_s if device.peak_bytes_per_s else 0.0
-    peak = device.peak_ops_per_s.get(peak_key(str(case.fields.get("dtype", ""))), 0.0)
-    # Float inputs may go through the tensor cores as TF32, so that is the least time for fp32 work.
-    if peak_key(str(case.fields.get("dtype", ""))) == "fp32":
-        peak = max(peak, device.peak_ops_per_s.get("tf32", 0.0))
+    peak = _peak(case, device)
     by_operations = case.operations / peak if peak else 0.0
     return 1e3 * max(by_bytes, by_operations)
+
+
+def _peak(case: CaseInfo, device: DeviceInfo) -> float:
+    """The fastest rate for any of the inputs' dtypes; of all dtypes where those are unknown. 0.0: no rate is known.
+
+    fp32 inputs may go through the tensor cores as TF32. The dtype that a case names is not asked: it may be the
+    output's.
+    """
+    rates = device.peak_ops_per_s
+    keys = {peak_key(dtype) for dtype in case.dtypes} - {""} or set(rates)
+    if "fp32" in keys:
+        keys.add("tf32")
+    return max((rates.get(key, 0.0) for key in keys), default=0.0)

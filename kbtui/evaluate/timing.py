@@ -26,7 +26,7 @@ Throttled = Callable[[], bool]
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """All pairs of one measurement. `held_down`: a pair was taken while the clocks were held down, and again so."""
+    """All pairs of one measurement. `held_down`: one of them was taken while the clocks were held down."""
 
     pairs: tuple[Pair, ...]
     held_down: bool
@@ -34,39 +34,54 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure_baseline(open_pair: OpenPair, plan: PairPlan, throttled: Throttled) -> Measured:
     """The baseline against itself: its times, and by their spread the run's noise floor."""
-    pairs = []
-    held_down = False
-    for number in range(verdicts.PAIRS_FOR_FASTER):
-        pair, held = _unhindered(open_pair, plan, throttled, swapped=number % 2 == 1)
-        pairs.append(pair)
-        held_down |= held
-    return Measured(pairs=tuple(pairs), held_down=held_down)
+    series = _Series(open_pair, plan, throttled)
+    for _ in range(verdicts.PAIRS_FOR_FASTER):
+        series.measure()
+    return series.result()
 
 
 def measure_candidate(open_pair: OpenPair, plan: PairPlan, throttled: Throttled) -> Measured:
     """Pairs of baseline and candidate until there is a verdict, or MOST_PAIRS."""
-    pairs: list[Pair] = []
-    held_down = False
-    while len(pairs) < MOST_PAIRS:
-        pair, held = _unhindered(open_pair, plan, throttled, swapped=len(pairs) % 2 == 1)
-        pairs.append(pair)
-        held_down |= held
-        if pair.dropped or _settled(pairs, plan):
+    series = _Series(open_pair, plan, throttled)
+    for _ in range(MOST_PAIRS):
+        pair = series.measure()
+        if pair.dropped or _settled(series.pairs, plan):
             break
-    return Measured(pairs=tuple(pairs), held_down=held_down)
+    return series.result()
 
 
-def _unhindered(open_pair: OpenPair, plan: PairPlan, throttled: Throttled, *, swapped: bool) -> tuple[Pair, bool]:
-    """One pair; taken again, once, when the clocks were held down at its end."""
-    pair = _one(open_pair, plan, swapped=swapped)
-    if not throttled():
-        return pair, False
-    return _one(open_pair, plan, swapped=swapped), throttled()
+class _Series:
+    """Pairs one after the other, every second one swapped."""
 
+    def __init__(self, open_pair: OpenPair, plan: PairPlan, throttled: Throttled) -> None:
+        self.pairs: list[Pair] = []
+        self._open_pair = open_pair
+        self._plan = plan
+        self._throttled = throttled
+        self._repeated = False
+        self._held_down = False
 
-def _one(open_pair: OpenPair, plan: PairPlan, *, swapped: bool) -> Pair:
-    with open_pair(swapped) as (reference, candidate):
-        return play(reference, candidate, plan, swapped=swapped)
+    def measure(self) -> Pair:
+        """One more pair. The first that ends with the clocks held down is taken again; from then on they are marked: a
+        kernel that runs into the power limit does so every time."""
+        pair = self._play()
+        if self._throttled():
+            if self._repeated:
+                self._held_down = True
+            else:
+                self._repeated = True
+                pair = self._play()
+                self._held_down = self._throttled()
+        self.pairs.append(pair)
+        return pair
+
+    def _play(self) -> Pair:
+        swapped = len(self.pairs) % 2 == 1
+        with self._open_pair(swapped) as (reference, candidate):
+            return play(reference, candidate, self._plan, swapped=swapped)
+
+    def result(self) -> Measured:
+        return Measured(pairs=tuple(self.pairs), held_down=self._held_down)
 
 
 def _settled(pairs: Sequence[Pair], plan: PairPlan) -> bool:

@@ -47,9 +47,6 @@ class Context:
     def shaped_inputs(self, case):
         return self._made(case, torch.zeros)
 
-    def shaped_inputs(self, case):
-        return self._made(case, torch.zeros)
-
 
 def answer(request):
     os.environ["TRITON_CACHE_DIR"] = str(Path(request["folder"]) / "cache")

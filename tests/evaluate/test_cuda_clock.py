@@ -163,6 +163,35 @@ def test_a_short_kernel_is_launched_many_times_in_a_reading(monkeypatch):
     assert device.synchronised > 0
 
 
+def test_a_wrapper_that_is_slower_than_its_kernel_does_not_shorten_the_reading(monkeypatch):
+    """Called plainly a call costs 0.1 ms of CPU; in a graph only the device's 0.01 ms are left."""
+    device = PretendedCuda()
+    device.install(monkeypatch)
+    capturing = []
+    real_capture = torch.cuda.graph
+
+    class Capture(real_capture):
+        def __enter__(self):
+            capturing.append(1)
+            super().__enter__()
+
+        def __exit__(self, *reason):
+            capturing.pop()
+            super().__exit__(*reason)
+
+    monkeypatch.setattr(torch.cuda, "graph", Capture)
+
+    def entry(x, factor):
+        device.spend(0.01 if capturing else 0.1)
+        return x * factor
+
+    context = Context(entry, [PREPARE, READ])
+    clock.run(context)
+    prepared, read = context.results[1:]
+    assert 18 <= prepared["launches"] <= 22
+    assert read["readings_ms"] == pytest.approx([0.01] * len(read["readings_ms"]))
+
+
 def test_a_long_kernel_is_read_at_least_five_times(monkeypatch):
     (prepared, read), _, _ = played(monkeypatch, scale, [PREPARE, READ], cost_ms=3.0)
     assert prepared["launches"] == 1

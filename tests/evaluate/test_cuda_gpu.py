@@ -86,7 +86,7 @@ def test_a_smaller_part_of_the_same_architecture_has_smaller_peaks():
 def test_an_unknown_architecture_has_no_speed_of_light_for_operations():
     other = gpu.nominal(gpu.msgspec.structs.replace(CARD, capability=(13, 7)), gpu.Gpu(FakeNvml(), "abc"), "cuda:0")
     assert other.peak_ops_per_s == {}
-    assert floor_ms(CaseInfo(name="c", fields={"dtype": "float16"}, operations=10**15), other) == 0.0
+    assert floor_ms(CaseInfo(name="c", fields={}, dtypes=("float16",), operations=10**15), other) == 0.0
 
 
 def test_measured_peaks_replace_nominal_ones_and_say_so():

@@ -24,7 +24,7 @@ def problem(*cases: CaseInfo) -> ProblemInfo:
 
 
 def case(name: str, moved: int, operations: int = 0, dtype: str = "float32") -> CaseInfo:
-    return CaseInfo(name=name, fields={"dtype": dtype}, bytes_moved=moved, operations=operations)
+    return CaseInfo(name=name, fields={}, dtypes=(dtype,), bytes_moved=moved, operations=operations)
 
 
 SOFTMAX_PROBLEM = problem(case("square", 2 * ROWS * COLS * 4), case("ragged", 2 * ROWS * 1000 * 4))

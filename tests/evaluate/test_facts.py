@@ -128,11 +128,21 @@ def test_a_malformed_reply_is_a_cheat_and_no_exception(bad):
     assert compilation.outcome == "cheat"
 
 
+def test_the_rate_is_that_of_the_fastest_input():
+    def floor(*dtypes):
+        return floor_ms(CaseInfo(name="c", fields={}, dtypes=dtypes, operations=10**12), H200)
+
+    rates = H200.peak_ops_per_s
+    assert floor("int8", "float16") == pytest.approx(1e15 / rates["int8"])
+    assert floor("float32", "int64") == pytest.approx(1e15 / rates["tf32"])
+    assert floor() == pytest.approx(1e15 / max(rates.values()))
+
+
 def test_speed_of_light():
     case = CaseInfo(name="c", fields={"dtype": "float16"}, bytes_moved=4_800_000_000, operations=10)
     assert floor_ms(case, H200) == pytest.approx(1.0)
     assert physical_floor_ms(case, H200) == pytest.approx((4_800_000_000 - H200.l2_bytes) / 4.8e9)
-    work = CaseInfo(name="c", fields={"dtype": "float16"}, operations=989 * 10**9)
+    work = CaseInfo(name="c", fields={"dtype": "float32"}, dtypes=("float16",), operations=989 * 10**9)
     assert floor_ms(work, H200) == pytest.approx(1.0)
     assert floor_ms(CaseInfo(name="c", fields={}), H200) == 0.0
 

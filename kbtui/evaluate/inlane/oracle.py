@@ -114,6 +114,7 @@ class Oracle:
                     "weight": case.weight,
                     "bytes_moved": bytes_moved,
                     "operations": operations,
+                    "dtypes": self._dtypes(case),
                 }
             )
         self._try_out()
@@ -174,6 +175,11 @@ class Oracle:
         except ProblemFault:
             # what needs values (`.item()`, `bool(tensor.any())`) cannot be told from shapes: make them
             return self._problem.arguments(case, generator, self._device)
+
+    def _dtypes(self, case: Case) -> list[str]:
+        """Dtypes of a case's input tensors, each once."""
+        tensors = [value for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor)]
+        return sorted({describe(tensor)["dtype"] for tensor in tensors})
 
     def _elements(self, case: Case) -> int:
         return sum(value.numel() for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor))
