@@ -69,11 +69,19 @@ class CpuLane(Lane):
         self._closed = False
 
     def start(self) -> LaneFacts:
+        try:
+            return self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> LaneFacts:
         for process in (self._oracle, self._interpret, self._compile):
             process.launch()  # all at once: each takes seconds to import torch
         described = self._oracle.open()
         ready = self._interpret.await_ready()
         self._compile.await_ready()
+        self._try_interpreter(ready.versions)
         self._described = described
         self._keys = tuple(wire.CaseKey(fields=case.fields) for case in described.cases)
         self._verifier = Verifier(self._oracle, self._run_interpreted, self._surroundings())
@@ -118,6 +126,15 @@ class CpuLane(Lane):
             deadline_s=self._spec.deadline_s,
             memory_bytes=self._memory,
         )
+
+    def _try_interpreter(self, versions: dict[str, str]) -> None:
+        """Run a known kernel, so that a broken interpreter is not blamed on every candidate. Raises EnvironmentFailure."""
+        outcome = self._run_interpreted(self._order("selftest", "", {}, 30.0), _refuse, None)
+        if outcome.kind != "done" or outcome.value != {"right": True}:
+            raise EnvironmentFailure(
+                f"Triton {versions['triton']}'s interpreter does not work with numpy {versions['numpy']} "
+                f"({outcome.reason or 'a wrong sum'}): install numpy<2.4 or a newer triton for {self._spec.python}"
+            )
 
     def _look_around(self) -> dict[str, str]:
         """The isolation that holds in a candidate process, found by trying in one."""

@@ -264,6 +264,11 @@ def formatted(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))[-DETAIL_CHARACTERS:]
 
 
+def empty(ctx: JobContext) -> dict[str, Any]:
+    """The job that does nothing: what a process costs."""
+    return {"kind": ctx.kind}
+
+
 def probe(ctx: JobContext) -> dict[str, Any]:
     """The job that does nothing but look around: what a process costs, and which isolation holds, found by trying.
 

@@ -69,18 +69,20 @@ def compare(actual: torch.Tensor, expected: torch.Tensor, allowed: float) -> Com
     if bool(masks.any()):
         return _judge(masks, torch.where(masks, float("inf"), 0.0), allowed, _mask_reason(y, ref, masks))
     counted = ref.isfinite() & ~beyond
-    error = torch.where(counted, (y - ref).abs() / _scale(ref, actual.dtype), 0.0)
+    error = torch.where(counted, (y - ref).abs() / _scale(ref, counted, actual.dtype), 0.0)
     return _judge(error > allowed, error, allowed, "error")
 
 
-def _scale(ref: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """|ref| + RMS of the row over its finite values, and no less than what a flushed denormal may be off by."""
-    finite = torch.where(ref.isfinite(), ref, 0.0)
-    rows = finite.reshape(-1, finite.shape[-1]) if finite.dim() and finite.numel() else finite.reshape(1, -1)
+def _scale(ref: torch.Tensor, counted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """|ref| + RMS of the row over what is counted, and no less than what a flushed denormal may be off by."""
+    shape = (-1, ref.shape[-1]) if ref.dim() and ref.numel() else (1, -1)
+    rows, members = torch.where(counted, ref, 0.0).reshape(shape), counted.reshape(shape)
     # by the row's own largest value first: squares of 1e200 would overflow, those of 1e-200 vanish
     largest = rows.abs().amax(dim=-1, keepdim=True).clamp(min=1e-300) if rows.numel() else rows
-    count = torch.isfinite(ref).reshape(rows.shape).sum(dim=-1, keepdim=True).clamp(min=1)
-    rms = largest * ((rows / largest).square().sum(dim=-1, keepdim=True) / count).sqrt()
+    rms = (
+        largest
+        * ((rows / largest).square().sum(dim=-1, keepdim=True) / members.sum(-1, keepdim=True).clamp(min=1)).sqrt()
+    )
     info = torch.finfo(dtype)
     # GPUs flush float32 and bfloat16 denormals to zero and keep those of float16
     least = info.tiny if dtype == torch.float16 else info.tiny / info.eps

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Job = Callable[["JobContext"], dict[str, Any]]
 
 JOBS: dict[str, str] = {
+    "empty": "kbtui.evaluate.inlane.candidate:empty",
     "probe": "kbtui.evaluate.inlane.candidate:probe",
+    "selftest": "kbtui.evaluate.inlane.selftest:run",
     "verify": "kbtui.evaluate.inlane.verify:run",
     "compile": "kbtui.evaluate.inlane.capture:run",
     "count": "kbtui.evaluate.inlane.count:run",
@@ -26,7 +28,7 @@ JOBS: dict[str, str] = {
 }
 
 PRELOAD: dict[str, tuple[str, ...]] = {
-    "interpret": ("verify", "count"),
+    "interpret": ("selftest", "verify", "count"),
     "compile": ("compile",),
     "device": ("verify", "time", "device"),
 }
