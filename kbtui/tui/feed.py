@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from kbtui.errors import KbtuiError
-from kbtui.state.events import Event, GpuSampled, Progressed
+from kbtui.state.events import Event, GpuSampled, Progressed, ReplyDelta
 
 if TYPE_CHECKING:
     from kbtui.engine.client import RunClient
@@ -121,5 +121,8 @@ class LiveFeed(RunFeed):
             client.close()
 
 
-def _key(event: GpuSampled | Progressed) -> str:
-    return f"gpu {event.uuid or event.device}" if isinstance(event, GpuSampled) else "progress"
+def _key(event: GpuSampled | Progressed | ReplyDelta) -> str:
+    """Transient events of one key replace each other."""
+    if isinstance(event, GpuSampled):
+        return f"gpu {event.uuid or event.device}"
+    return f"reply {event.pull}" if isinstance(event, ReplyDelta) else "progress"

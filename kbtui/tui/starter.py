@@ -40,7 +40,11 @@ async def _run(arguments: list[str]) -> str:
     out, err = await process.communicate()
     if process.returncode != 0:
         lines = err.decode("utf-8", "replace").strip().splitlines()
-        raise KbtuiError(clean_line(lines[-1]).removeprefix("kbtui: ") if lines else f"kbtui run ended with status {process.returncode}")
+        raise KbtuiError(
+            clean_line(lines[-1]).removeprefix("kbtui: ")
+            if lines
+            else f"kbtui run ended with status {process.returncode}"
+        )
     try:
         return msgspec.json.decode(out, type=_Started).run_id
     except msgspec.DecodeError as error:

@@ -182,7 +182,7 @@ async def test_enter_on_a_cell_of_the_matrix_forces_it() -> None:
         cell = d.app.screen.query_one(ArmsView).cell
         assert cell is not None
         assert (cell.cluster, cell.strategy) == (1, "fusion")
-        assert "c1 fusion  1 pulls" in d.text
+        assert "c1 fusion  1 pull, mean .00 + .25 = .67  headroom 22 %" in d.text
         await d.press("enter")
         assert d.feed.commands == [c.Force(by=d.feed.commands[0].by, strategy="fusion", cluster=1)]
         await d.press("left", "up")

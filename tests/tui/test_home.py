@@ -97,7 +97,7 @@ async def test_runs_are_listed_with_state_and_best(size: tuple[int, int]) -> Non
         assert "30/40" in crashed
         assert "~1.15 est" in stopped
         assert "1.15x" not in stopped
-        assert "2, 0 live" in h.text
+        assert "2 runs, 0 live" in h.text
         assert ("modelled" in stopped) == (size[0] >= 96)
 
 
@@ -211,5 +211,5 @@ async def test_going_on_with_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_starter_asks_the_command_line_and_gives_its_sentence() -> None:
     with pytest.raises(KbtuiError, match="no-such-problem"):
         await starter.start("no-such-problem", {"generator": "rewrite", "model": ""})
-    with pytest.raises(KbtuiError, match="^there are no runs yet"):
+    with pytest.raises(KbtuiError, match=r"^there are no runs yet"):
         await starter.go_on("no-such-run")

@@ -67,7 +67,7 @@ class ForceScreen(Modal[c.Force]):
 
     def _show(self) -> None:
         cells = sorted(cells_of(self._state).values(), key=lambda cell: (bool(cell.held), -(cell.score or 0.0)))
-        items = [Item(HEAD_LINE), *(arm_item(cell) for cell in cells if cell.held != "no move")]
+        items = [Item(HEAD_LINE), *(arm_item(cell) for cell in cells if cell.held not in ("no move", "empty"))]
         items.append(Item(text_line(" in any cluster", "label")))
         items += [Item(text_line(f"    {strategy}", "strong"), f":{strategy}") for strategy in STRATEGIES]
         self.query_one(PickList).show_items(items)

@@ -12,9 +12,10 @@ from kbtui import clock, paths
 from kbtui.errors import KbtuiError
 from kbtui.tui import starter
 from kbtui.tui.actions import bindings_of
-from kbtui.tui.line import EMPTY, Line, LineBuilder, Lines, text_line
+from kbtui.tui.line import EMPTY, Line, LineBuilder, Lines, both_ends, text_line
 from kbtui.tui.screens.base import KbtuiScreen
 from kbtui.tui.views import runs as view
+from kbtui.tui.views.numbers import plural
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.strips import Footer, Strip
 
@@ -45,14 +46,13 @@ class HomeScreen(KbtuiScreen[None]):
     def body(self) -> ComposeResult:
         yield Strip(id="header")
         yield Strip(id="columns")
-        yield RunList("Runs", id="runs")
+        yield RunList(id="runs")
         yield Strip(id="about")
         yield Footer("home", "any")
 
     def on_mount(self) -> None:
         super().on_mount()
         self.set_focus(self.query_one(RunList))
-        self.query_one("#header", Strip).set_lines([_title()])
         self.set_interval(LOOK_S, self.look)
         self.look()
 
@@ -82,6 +82,7 @@ class HomeScreen(KbtuiScreen[None]):
     def paint_panes(self) -> None:
         listing = self.query_one(RunList)
         width = self.size.width
+        self.query_one("#header", Strip).set_lines([_title(self.runs or [], width)])
         if self.runs is None:
             listing.show(Lines([EMPTY, text_line("   reading the journals ...", "dim")]))
             return
@@ -93,13 +94,11 @@ class HomeScreen(KbtuiScreen[None]):
             return
         chosen = self.chosen
         listing.has_cursor = True
-        live = sum(1 for run in self.runs if run.pid is not None)
-        note = text_line(f"{len(self.runs)}, {live} live", "label")
         source = view.RunsSource(self.runs, clock.wall())
         if chosen is not None:
             # new runs come in at the top: the chosen one stays chosen
             listing.cursor = next((i for i, run in enumerate(self.runs) if run.run_id == chosen.run_id), 0)
-        listing.show(source, note=note)
+        listing.show(source)
         self._about()
 
     def _about(self) -> None:
@@ -152,9 +151,10 @@ class HomeScreen(KbtuiScreen[None]):
             await self.kbtui.attach(run_id)
 
 
-def _title() -> Line:
-    out = LineBuilder().add(" kbtui", "accent").add("  makes Triton kernels faster", "label")
-    return out.line()
+def _title(runs: list[RunEntry], width: int) -> Line:
+    left = LineBuilder().add(" kbtui", "accent").add("  makes Triton kernels faster", "label").line()
+    live = sum(1 for run in runs if run.pid is not None)
+    return both_ends(left, text_line(f"{plural(len(runs), 'run')}, {live} live ", "label"), width)
 
 
 def _empty() -> list[Line]:

@@ -8,6 +8,7 @@ from kbtui.state.records import STRATEGIES, ArmScore, Signature, Strategy
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs as g
 from kbtui.tui.line import Line, LineBuilder, crop, text_line
+from kbtui.tui.views.numbers import percent_text
 from kbtui.tui.views.status import SHORT
 
 HELD: dict[str, tuple[str, str]] = {
@@ -38,11 +39,10 @@ class Cell:
 
 
 def clusters_of(state: RunState) -> list[int]:
-    """The clusters that have arms or candidates, in order; cluster 0 before anything is clustered."""
-    known = (
-        {cluster for cluster, _ in state.arms} | {score.cluster for score in state.scores} | set(state.labels.values())
-    )
-    return sorted(known) or [0]
+    """The clusters that hold candidates or can be pulled, in order; cluster 0 before anything is clustered."""
+    named = {score.cluster for score in state.scores} | {cluster for cluster, _ in state.arms}
+    alive = {score.cluster for score in state.scores if score.held != "empty"} | set(state.labels.values())
+    return sorted(alive) or sorted(named) or [0]
 
 
 def cells_of(state: RunState) -> dict[tuple[int, str], Cell]:
@@ -140,29 +140,30 @@ def short(value: float | None) -> str:
 
 
 def tightest(signature: Signature | None) -> str:
-    """The resource nearest its peak: `DRAM 83 %`; `?` when none is known."""
+    """The resource nearest its peak: `DRAM 83 %`, `DRAM ~77 %` when modelled; `?` when none is known."""
     if signature is None:
         return "?"
-    readings = {"SM": signature.sm.percent, "DRAM": signature.dram.percent, "L2": signature.l2.percent}
-    known = {name: percent for name, percent in readings.items() if percent is not None}
+    named = (("SM", signature.sm), ("DRAM", signature.dram), ("L2", signature.l2))
+    known = [(reading.percent, name, reading) for name, reading in named if reading.percent is not None]
     if not known:
         return "?"
-    name = max(known, key=lambda key: known[key])
-    return f"{name} {known[name]:.0f} %"
+    _, name, reading = max(known, key=lambda entry: entry[0])
+    return f"{name} {percent_text(reading)}"
 
 
 def describe(cell: Cell) -> Line:
-    """What there is to say about the arm under the cursor."""
+    """What there is to say about the arm under the cursor; why it is held back comes before the numbers."""
     out = LineBuilder().add(f" c{cell.cluster} {cell.strategy}", "strong")
-    if cell.mean is not None:
-        out.add(f"  {cell.pulls:.3g} pulls  mean {cell.mean:.2f}", "label")
-    if cell.bonus is not None and cell.score is not None:
-        out.add(f"  bonus {cell.bonus:.2f}  score {cell.score:.2f}", "label")
     if cell.held:
         _, role = HELD.get(cell.held, (g.UNKNOWN, "warn"))
-        out.add(f"  {cell.held}", role).add(f": {cell.reason}" if cell.reason else "", "label")
-    elif cell.headroom_percent is not None:
-        out.add(f"  headroom {cell.headroom_percent:.0f} %", "label")
+        out.gap(2).add(cell.held, role).add(f": {cell.reason}" if cell.reason else "", "label")
+    if cell.mean is not None:
+        pulls = f"{cell.pulls:.3g} {'pull' if cell.pulls == 1 else 'pulls'}"
+        out.gap(2).add(f"{pulls}, mean {short(cell.mean)}", "label")
+    if cell.bonus is not None and cell.score is not None and not cell.held:
+        out.add(f" + {short(cell.bonus)} = {short(cell.score)}", "label")
+    if not cell.held and cell.headroom_percent is not None:
+        out.gap(2).add(f"headroom {cell.headroom_percent:.0f} %", "label")
     return out.line()
 
 
@@ -190,12 +191,10 @@ def choice_text(state: RunState) -> str:
 
 def legend(width: int) -> Line:
     """The signs of the matrix."""
-    out = LineBuilder().add(" pulls mean", "dim")
-    if column_width(width) >= 14:
-        out.add("+bonus", "dim")
-    out.add(f"  {g.NEXT_LEFT}chosen{g.NEXT_RIGHT} runner-up'", "dim")
-    out.add(f"  {g.MASKED}", "mask").add(" masked", "dim").add(f"  {g.BANNED}", "ban").add(" banned", "dim")
-    return crop(out.add(f"  {g.NONE} no move", "dim").line(), width)
+    out = LineBuilder().add(" pulls mean", "dim").add("+bonus" if column_width(width) >= 14 else "", "dim")
+    out.gap(2).add(f"{g.NEXT_LEFT}{g.NEXT_RIGHT}", "accent").add(" chosen  ", "dim")
+    out.add("'", "accent").add(" next best  ", "dim").add(g.MASKED, "mask").add(" masked  ", "dim")
+    return crop(out.add(g.BANNED, "ban").add(f" banned  {g.NONE} none", "dim").line(), width)
 
 
 class ArmsSource:

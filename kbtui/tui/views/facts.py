@@ -71,10 +71,10 @@ def _reading(name: str, reading: Reading) -> Line:
     if reading.percent is None:
         return out.right("?", 6, "dim").add(f"  {reading.reason or 'unknown'}", "dim").line()
     filled = round(max(0.0, min(100.0, reading.percent)) / 100 * 24)
-    out.right(f"{reading.percent:.0f} %", 6, "strong").gap(2)
-    return (
-        out.add("█" * filled, "curve").add(g.NONE * (24 - filled), "faint").add(f"  {reading.source}", "label").line()
-    )
+    modelled = reading.source == "model"
+    out.right(n.percent_text(reading), 6, "est" if modelled else "strong").gap(2)
+    out.add("█" * filled, "curve").add(g.NONE * (24 - filled), "faint")
+    return out.gap(2).add("modelled" if modelled else reading.source, "label").line()
 
 
 def verdict_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:

@@ -43,7 +43,7 @@ def why_none(session: Session) -> str:
     """One line: why no counter is shown."""
     started = session.state.started
     if started is not None and started.device.kind == "cpu":
-        return f"no GPU in this run: values from the interpreter, times modelled for {started.device.target}"
+        return f"no GPU in this run: times are modelled for {started.device.target}"
     if session.feed.connected:
         return "no sample yet: the run process sends one a second"
     return "no live counters: they come from a run process, and none is connected"

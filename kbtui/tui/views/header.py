@@ -121,4 +121,8 @@ def work_text(state: RunState) -> str:
     if progress is None or progress.stage == "idle" or state.status == "stopped":
         return ""
     number = f"#{progress.candidate_id} " if progress.candidate_id is not None else ""
+    reply = state.reply_deltas.get(progress.pull)
+    if progress.stage == "generating" and reply is not None:
+        how = "thinking" if reply.thinking else "writing"
+        return f"{g.WORK} {number}{how}, {n.plural(reply.tokens, 'token')}"
     return f"{g.WORK} {number}{progress.stage}" + (f": {progress.text}" if progress.text else "")

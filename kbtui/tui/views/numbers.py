@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbtui.state.records import Timing
+from kbtui.state.records import Reading, Timing
 from kbtui.state.run_state import Candidate
 
 
@@ -68,6 +68,13 @@ def speed_of_light(timing: Timing) -> float | None:
     if not measured or any(case.floor_ms <= 0 for case in timing.cases):
         return None
     return 100.0 * sum(case.floor_ms for case in timing.cases) / measured
+
+
+def percent_text(reading: Reading) -> str:
+    """A share of peak: `83 %`, `~77 %` when modelled, `?` when unknown."""
+    if reading.percent is None:
+        return "?"
+    return f"~{reading.percent:.0f} %" if reading.source == "model" else f"{reading.percent:.0f} %"
 
 
 def duration_text(seconds: float) -> str:

@@ -29,14 +29,14 @@ class RunsSource:
 def head_line(width: int) -> Line:
     """The names of the columns."""
     out = LineBuilder().add("   ").left("state", 9, "label").left("problem", _problem(width), "label")
-    out.right("best", 12, "label").gap(2).left("verdict", 11, "label").right("pulls", 8, "label").right(
+    out.right("best", 12, "label").gap(2).left("verdict", 10, "label").right("pulls", 8, "label").right(
         "cost", 9, "label"
     )
     if width >= 96:
         out.gap(2).left("device", 22, "label")
-    if width >= 120:
+    if width >= 134:
         out.left("generator", 20, "label")
-    return crop(out.right("last", 12, "label").line(), width)
+    return crop(out.right("last", 11, "label").line(), width)
 
 
 def run_line(run: RunEntry, width: int, now: float) -> Line:
@@ -52,16 +52,16 @@ def run_line(run: RunEntry, width: int, now: float) -> Line:
         out.right(n.estimate_text(run.best_estimate), 12, "est")
     else:
         out.right("", 12)
-    out.gap(2).left(run.best_verdict, 11, "text").right(f"{run.pulls}/{run.iterations}", 8).right(
+    out.gap(2).left(run.best_verdict, 10, "text").right(f"{run.pulls}/{run.iterations}", 8).right(
         n.money_text(run.cost_usd), 9
     )
     if width >= 96:
         out.gap(2).left(
             "modelled" if run.timing == "modelled" else run.device, 22, "est" if run.timing == "modelled" else "text"
         )
-    if width >= 120:
+    if width >= 134:
         out.left(f"{run.generator} {run.model}".strip(), 20, "label")
-    return crop(out.right(n.age_text(max(0.0, now - run.last_t)), 12, "dim").line(), width)
+    return crop(out.right(n.age_text(max(0.0, now - run.last_t)), 11, "dim").line(), width)
 
 
 def describe(run: RunEntry, width: int) -> list[Line]:
@@ -78,4 +78,4 @@ def describe(run: RunEntry, width: int) -> list[Line]:
 
 
 def _problem(width: int) -> int:
-    return 18 if width < 96 else 24
+    return 15 if width < 96 else 24
