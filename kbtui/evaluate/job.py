@@ -169,7 +169,9 @@ class Job:
         return found
 
     def close(self) -> None:
-        """Close both ends and remove the folder, Triton's cache in it included."""
+        """Close both ends and remove the folder, Triton's cache in it included. May be called twice."""
+        if self.channel.fileno() < 0:
+            return
         self.reader.close_descriptors()
         self.channel.close()
         os.close(self.output)

@@ -201,6 +201,10 @@ class Zygote(LaneProcess):
     def close(self) -> None:
         super().close()
         for job in list(self._jobs.values()):
+            # its process died with the zygote; who still waits for it must not wait for ever
+            job.ended = job.ended or wire.Ended(
+                number=job.number, status=None, signal=9, reason="killed", swept=0, peak_bytes=0
+            )
             self.forget(job)
 
     def release(self) -> None:

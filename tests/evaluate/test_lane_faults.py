@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -40,6 +41,17 @@ def quiet(stage: str, text: str) -> None:
     """A report that goes nowhere."""
 
 
+def inside(folder: Path) -> list[int]:
+    """Processes that work in a folder or below it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if Path(os.readlink(entry / "cwd")).is_relative_to(folder):
+                    found.append(int(entry.name))
+    return found
+
+
 @pytest.fixture(scope="module")
 def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuLane]:
     scratch = tmp_path_factory.mktemp("lane") / "scratch"
@@ -47,7 +59,8 @@ def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuLane]:
     assert isinstance(made, CpuLane)
     made.start()
     yield made
-    pids = [made._interpret.pid, made._compile.pid, made._oracle.pid]
+    pids = inside(scratch)
+    assert len(pids) >= 3
     made.close()
     made.close()
     assert not scratch.exists()
@@ -284,3 +297,16 @@ def test_jobs_leave_nothing_behind(lane: CpuLane) -> None:
     assert len(os.listdir("/proc/self/fd")) == descriptors
     folder = lane._spec.scratch / "interpret"
     assert [path.name for path in folder.iterdir() if path.name.startswith("job")] == []
+
+
+def test_a_job_whose_zygote_is_closed_has_ended(lane: CpuLane) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    order = msgspec.structs.replace(lane._order("empty", "", {}, 10.0), memory_bytes=0)
+    job = lane._interpret.start(order)
+    lane._interpret.launch()
+    lane._interpret.await_ready()
+    assert job.ended is not None
+    job.close()
+    lane._interpret.forget(job)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert still_works(lane)
