@@ -168,13 +168,15 @@ class Rewarded(Event, frozen=True, kw_only=True):
 
 class PullDropped(Event, frozen=True, kw_only=True):
     """End of a pull that the bandit does not see: the environment or a provider failed, a person cancelled, or no new
-    variant existed. `cost_usd` and `tokens` are those of replies that became no candidate."""
+    variant existed. `cost_usd` and `tokens` are those of replies that became no candidate; `duplicates` counts the
+    versions in a row that the run had already, if that is why."""
 
     pull: int
     owner: Owner | None
     reason: str
     cost_usd: float = 0.0
     tokens: int = 0
+    duplicates: int = 0
 
 
 # ---------------------------------------------------------------- models

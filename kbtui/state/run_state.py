@@ -106,6 +106,8 @@ class Pull(msgspec.Struct, kw_only=True):
     ended: bool = False
     seen: bool = False
     """Whether the bandit sees it: rewarded, not dropped."""
+    duplicates: int = 0
+    """Known versions in a row for which it was dropped."""
     replies: list[e.Replied] = []
     calls: int = 0
     """Requests sent to models, whether they were answered or not."""
@@ -333,7 +335,7 @@ class RunState:
     def _pull_dropped(self, event: e.PullDropped) -> None:
         pull = self.pulls.get(event.pull)
         if pull is not None and not pull.ended:
-            pull.outcome, pull.ended = "dropped", True
+            pull.outcome, pull.ended, pull.duplicates = "dropped", True, event.duplicates
             # A pull that made no candidate (duplicates only, a provider's failure) does not use up an iteration.
             self.pulls_ended += bool(pull.candidate_ids)
         self._pay(pull, event.cost_usd, event.tokens)
