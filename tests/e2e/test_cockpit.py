@@ -84,7 +84,7 @@ def test_from_start_to_stop(
 def force_an_arm(cockpit: Any, run_id: str) -> int:
     """Take the dialog's first arm; the `seq` of the event it made. It names who did it."""
     cockpit.press("f")
-    cockpit.until(lambda text: "the next pull takes this arm" in text and "mean" in text, 20)
+    cockpit.until(lambda text: "the next pull takes this arm" in text and "enter force it" in text, 20)
     cockpit.press("enter")
     cockpit.until(lambda _: any(e["type"] == "forced" for e in journal(run_id)), 30)
     (event,) = [e for e in journal(run_id) if e["type"] == "forced"]
