@@ -106,7 +106,7 @@ class Engine:
         emitter.listen(on_event)
         sampler = Sampler(facts.device.uuid or spec.device, _from_any_thread(emitter))
         tools = Tools(emitter, lane, generator, policy, sampler, problem.kernel_source)
-        loop = Loop(tools, self._stop, attended=self._attended)
+        loop = Loop(tools, self._stop, opening.limits(spec), attended=self._attended)
         await stack.enter_async_context(_serving(spec.run_id, emitter, loop))
         _begin(spec, emitter, facts, policy, hidden, writer.cut_bytes)
         await stack.enter_async_context(_beating(lock))

@@ -6,8 +6,8 @@ import asyncio
 from typing import cast
 
 from kbtui.engine import cascade
+from kbtui.engine.actions import INJECTED
 from kbtui.engine.best import export_best
-from kbtui.engine.plan import INJECTED
 from kbtui.engine.tools import Tools
 from kbtui.evaluate.lane import Evaluated, Lane
 from kbtui.evaluate.policy import static_policy
@@ -26,19 +26,15 @@ async def compile_candidate(tools: Tools, candidate: Candidate) -> None:
         tools.emitter.emit(e.Verified(candidate_id=candidate.id, verification=against))
         return
     tools.show("compiling", "", candidate.pull, candidate.id)
-    report = tools.report(candidate)
-    compilation = await tools.lane.call(lambda lane: lane.compile(candidate.source, report))
+    compilation = await tools.lane.compile(candidate.source, tools.report(candidate))
     tools.emitter.emit(e.Compiled(candidate_id=candidate.id, compilation=compilation))
 
 
 async def verify_candidate(tools: Tools, candidate: Candidate) -> None:
-    """Emits Pruned for what compiled and cannot win, else Verified."""
-    if candidate.id != BASELINE_ID and (pruned := cascade.after_compiling(tools.state, candidate)):
-        tools.emitter.emit(pruned)
-        return
+    """Emits Verified."""
     tools.show("verifying", "", candidate.pull, candidate.id)
     report, kernels = tools.report(candidate), _kernels(candidate)
-    verification = await tools.lane.call(lambda lane: lane.verify(candidate.source, kernels, report))
+    verification = await tools.lane.call(lambda lane: lane.verify(candidate.source, kernels, report), candidate.source)
     tools.emitter.emit(e.Verified(candidate_id=candidate.id, verification=verification))
 
 
@@ -53,7 +49,7 @@ async def time_candidate(tools: Tools, candidate: Candidate) -> None:
         with tools.sampler.paused():
             return lane.time(candidate.source, kernels, baseline, tools.baseline_source, parent, report)
 
-    evaluated = await tools.lane.call(job)
+    evaluated = await tools.lane.call(job, candidate.source)
     tools.emitter.emit(e.Timed(candidate_id=candidate.id, timing=evaluated.timing, signature=evaluated.signature))
 
 

@@ -1,4 +1,4 @@
-"""A lane in a thread of its own, so that the event loop stays free while it works."""
+"""A lane in threads of its own, so that the event loop stays free while it works."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from kbtui.errors import EnvironmentFailure, KbtuiError
-from kbtui.evaluate.lane import Lane, LaneFacts, LaneSpec
+from kbtui.evaluate.lane import Lane, LaneFacts, LaneSpec, Report
+from kbtui.state.records import Compilation
 
 T = TypeVar("T")
 LaneMaker = Callable[[LaneSpec], Lane]
@@ -23,52 +24,87 @@ class LaneLost(KbtuiError):
 
 
 class LaneThread:
-    """Runs a lane's blocking methods one at a time, all in one thread; a daemon, so a lane that hangs cannot keep the
-    process from ending."""
+    """Runs a lane's blocking methods: `spec.compilers` compile jobs beside one another, everything else one at a time in
+    one thread. Cancelling the coroutine that waits for a job ends the job."""
 
     def __init__(self, make: LaneMaker, spec: LaneSpec) -> None:
         self._make, self._spec = make, spec
         self._lane: Lane | None = None
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._last: Future[Any] | None = None
+        self._main = _Worker("lane")
+        self._compilers = [_Worker(f"compiler {number}") for number in range(1, spec.compilers + 1)]
+        self._ending: dict[str | None, asyncio.Task[None]] = {}
+        self._mending = asyncio.Lock()
         self._broken = False
-        self._thread = threading.Thread(target=self._work, name="lane", daemon=True)
-        self._thread.start()
 
     async def start(self) -> LaneFacts:
         """Make and start the lane. Raises EnvironmentFailure or ProblemError."""
-        return await self._in_thread(self._start)
+        return await asyncio.wrap_future(self._main.put(self._start))
 
-    async def call(self, job: Callable[[Lane], T]) -> T:
-        """Run `job` with the lane. A lane that failed before is started anew first.
+    async def call(self, job: Callable[[Lane], T], source: str | None = None) -> T:
+        """Run `job`, which evaluates `source` (None: no one source), with the lane. A lane that failed before is started anew first.
 
         Raises EnvironmentFailure when the machine fails during the job, LaneLost when the lane does not start again.
         """
-        return await self._in_thread(lambda: self._run(job))
+        return await self._run(self._main, job, source)
+
+    async def compile(self, source: str, report: Report) -> Compilation:
+        """Compile beside what the lane does. Raises as `call` does."""
+        free = min(self._compilers, key=lambda worker: len(worker.jobs))
+        return await self._run(free, lambda lane: lane.compile(source, report), source)
 
     async def cancel(self) -> None:
-        """Have the job in progress cancelled and wait until the thread is free; its result is nobody's any more."""
-        while self._last is not None and not self._last.done():
-            if self._lane is not None:
-                # Again and again: a cancel that comes just before the lane starts its process finds nothing to kill.
-                self._lane.cancel()
-            await asyncio.sleep(_CANCEL_EVERY_S)
+        """Have all jobs cancelled and wait until the threads are free; their results are nobody's any more."""
+        await self._end(None, *(job for worker in self._workers for job in worker.jobs))
 
     async def close(self, grace_s: float = 20.0) -> None:
-        """End the lane and the thread. May be called twice. A lane that does not let go in `grace_s` is left behind."""
+        """End the lane and its threads. May be called twice. A lane that does not let go in `grace_s` is left behind."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self.cancel()
-                await self._in_thread(self._close)
-        self._jobs.put(None)
+                await asyncio.wrap_future(self._main.put(self._close))
+        for worker in self._workers:
+            worker.close()
+
+    @property
+    def _workers(self) -> list[_Worker]:
+        return [self._main, *self._compilers]
+
+    async def _run(self, worker: _Worker, job: Callable[[Lane], T], source: str | None) -> T:
+        if ending := self._ending.get(source):
+            await asyncio.shield(ending)  # else the cancel that is meant for its last job would hit this one
+        await self._mended()
+        promise = worker.put(lambda: self._guarded(job))
+        try:
+            return await asyncio.wrap_future(promise)
+        except asyncio.CancelledError:
+            if not promise.done():
+                task = self._ending[source] = asyncio.ensure_future(self._end(source, promise))
+                task.add_done_callback(lambda _: self._ending.pop(source, None))
+            raise
+
+    async def _end(self, source: str | None, *jobs: Future[Any]) -> None:
+        while not all(job.done() for job in jobs):
+            if self._lane is not None:
+                # Again and again: a cancel that comes just before the lane starts its process finds nothing to kill.
+                self._lane.cancel(source)
+            await asyncio.sleep(_CANCEL_EVERY_S)
+
+    async def _mended(self) -> None:
+        """Start a lane anew that failed, once nothing works with it any more."""
+        if not self._broken:
+            return
+        async with self._mending:
+            if self._broken:
+                await self.cancel()
+                await asyncio.wrap_future(self._main.put(self._restart))
+
+    # in the threads
 
     def _start(self) -> LaneFacts:
         self._lane = self._make(self._spec)
         return self._lane.start()
 
-    def _run(self, job: Callable[[Lane], T]) -> T:
-        if self._broken:
-            self._restart()
+    def _guarded(self, job: Callable[[Lane], T]) -> T:
         assert self._lane is not None, "start the lane first"
         try:
             return job(self._lane)
@@ -89,11 +125,21 @@ class LaneThread:
         if lane is not None:
             lane.close()
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
 
-    async def _in_thread(self, function: Callable[[], T]) -> T:
+class _Worker:
+    """One thread that does jobs in order; a daemon, so a job that hangs cannot keep the process from ending."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: set[Future[Any]] = set()
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    @property
+    def jobs(self) -> tuple[Future[Any], ...]:
+        """Those that are not done."""
+        return tuple(self._jobs)
+
+    def put(self, function: Callable[[], T]) -> Future[T]:
         promise: Future[T] = Future()
 
         def job() -> None:
@@ -104,6 +150,15 @@ class LaneThread:
             except BaseException as error:  # noqa: BLE001  (whatever it is belongs to the coroutine that waits)
                 promise.set_exception(error)
 
-        self._last = promise
-        self._jobs.put(job)
-        return await asyncio.wrap_future(promise)
+        self._jobs.add(promise)
+        promise.add_done_callback(self._jobs.discard)
+        self._queue.put(job)
+        return promise
+
+    def close(self) -> None:
+        """End the thread after the jobs that it has."""
+        self._queue.put(None)
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            job()

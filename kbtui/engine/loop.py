@@ -1,18 +1,22 @@
-"""The loop: ask the state what comes next, do it, until the run is over."""
+"""The loop: ask the state what can be done, do it, until the run is over."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
+from kbtui.engine import actions as a
 from kbtui.engine import judging, plan, pulling
+from kbtui.engine.actions import Action, pull_of
 from kbtui.engine.commands import answer
+from kbtui.engine.plan import Limits
 from kbtui.engine.stopping import Stopped, StopSignal
 from kbtui.engine.tools import Tools
 from kbtui.errors import EnvironmentFailure, KbtuiError, ProviderFailure, UsageError
 from kbtui.state import events as e
 from kbtui.state.commands import AnyCommand
 
-_COSTLY = (plan.Generate, plan.Time, plan.EndPull)
+_COSTLY = (a.Generate, a.Time, a.EndPull)
 """What a power cut must not undo. (A killed process loses no event anyway: each is handed to the kernel at once.)"""
 
 
@@ -23,9 +27,12 @@ class BaselineFailed(KbtuiError):
 class Loop:
     """One run from where its state stands to its end. `attended` as in `Engine`."""
 
-    def __init__(self, tools: Tools, stop: StopSignal, *, attended: bool) -> None:
-        self._tools, self._stop, self._attended = tools, stop, attended
+    def __init__(self, tools: Tools, stop: StopSignal, limits: Limits, *, attended: bool) -> None:
+        self._tools, self._stop, self._limits, self._attended = tools, stop, limits, attended
         self._told = asyncio.Event()
+        self._running: dict[asyncio.Task[None], Action] = {}
+        self._no_arm_at = -1
+        """The last event when there was last no arm to choose: nothing else follows before another event."""
 
     def handle(self, command: AnyCommand) -> tuple[bool, str]:
         """Do a person's command: whether it was accepted, and the sentence that says what it does or why not."""
@@ -37,63 +44,98 @@ class Loop:
             self._tools.emitter.emit(event)
         self._tools.emitter.settle()
         self._told.set()
+        self._drop_moot()
         if answered.stop:
             self._stop.set()
         return True, answered.text
 
     async def run(self) -> str:
-        """Work until the run is over and return what stopped it: "iterations", "budget", "no arms" or "user".
+        """Work until the run is over and return what stopped it: "user", "no arms", or one of the reasons in `stops`.
 
         Raises BaselineFailed, LaneLost, JournalError, and, unattended, EnvironmentFailure or ProviderFailure.
         """
-        while True:
-            self._told.clear()
-            action = plan.next_action(self._tools.state)
-            match action:
-                case plan.Finish(stopped_by):
-                    return stopped_by
-                case plan.GiveUp(reason):
-                    raise BaselineFailed(reason)
-            try:
-                done = await self._stop.unless(self._do(action))
-            except Stopped:
-                return "user"
-            except (EnvironmentFailure, ProviderFailure) as failure:
-                self._suspend(failure)
-                continue
-            if not done and not self._asks_for_arms():
-                return "no arms"
-            if isinstance(action, _COSTLY):
-                self._tools.emitter.settle()
+        try:
+            return await self._stop.unless(self._work())
+        except Stopped:
+            return "user"
 
-    async def _do(self, action: plan.Action) -> bool:
-        """Do one action. False only when an arm was to be chosen and there is none."""
+    async def _work(self) -> str:
+        try:
+            while True:
+                self._told.clear()
+                ready = plan.ready_actions(self._tools.state, self._limits, self._running.values())
+                match ready:
+                    case [a.Finish(stopped_by)]:
+                        return stopped_by
+                    case [a.GiveUp(reason)]:
+                        raise BaselineFailed(reason)
+                self._start(ready)
+                if not self._running and self._no_arm and not self._asks_for_arms():
+                    return "no arms"
+                await self._something()
+        finally:
+            await self._abandon(self._running)
+
+    @property
+    def _no_arm(self) -> bool:
+        return self._no_arm_at == self._tools.state.seq
+
+    def _start(self, ready: Iterable[Action]) -> None:
+        for action in ready:
+            if not (self._no_arm and isinstance(action, a.Choose)):
+                self._running[asyncio.ensure_future(self._do(action))] = action
+
+    async def _something(self) -> None:
+        """Wait until an action is done or a person has said something, and see to what that means."""
+        if not self._running:
+            assert self._tools.state.status == "paused", "a run that is not paused has something to do"
+            self._tools.show("idle", "paused")
+        told = asyncio.ensure_future(self._told.wait())
+        try:
+            done, _ = await asyncio.wait((*self._running, told), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+        # In the order in which they began, so that the run does not hang on that of a set.
+        for task, action in [(task, self._running.pop(task)) for task in list(self._running) if task in done]:
+            await self._finished(action, task)
+
+    async def _finished(self, action: Action, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        try:
+            task.result()
+        except (EnvironmentFailure, ProviderFailure) as failure:
+            await self._suspend(action, failure)
+            return
+        if isinstance(action, _COSTLY):
+            self._tools.emitter.settle()
+
+    async def _do(self, action: Action) -> None:
         tools = self._tools
         match action:
-            case plan.WriteBaseline():
+            case a.WriteBaseline():
                 pulling.write_baseline(tools)
-            case plan.Compile(candidate):
+            case a.Compile(candidate):
                 await judging.compile_candidate(tools, candidate)
-            case plan.Verify(candidate):
+            case a.Prune(_, pruned):
+                tools.emitter.emit(pruned)
+            case a.Verify(candidate):
                 await judging.verify_candidate(tools, candidate)
-            case plan.Time(candidate):
+            case a.Time(candidate):
                 await judging.time_candidate(tools, candidate)
-            case plan.FindMoves(candidate):
+            case a.FindMoves(candidate):
                 await judging.find_moves(tools, candidate)
-            case plan.Promote(candidate):
+            case a.Promote(candidate):
                 judging.promote(tools, candidate)
-            case plan.TakeInjection(seq):
+            case a.TakeInjection(seq):
                 pulling.take_injection(tools, seq)
-            case plan.Choose(pull):
-                return await pulling.choose(tools, pull)
-            case plan.Generate(pull):
+            case a.Choose(pull):
+                if not await pulling.choose(tools, pull):
+                    self._no_arm_at = tools.state.seq
+            case a.Generate(pull):
                 await pulling.generate(tools, pull)
-            case plan.EndPull(pull, candidate):
+            case a.EndPull(pull, candidate):
                 pulling.end_pull(tools, pull, candidate)
-            case plan.Wait():
-                tools.show("idle", "paused")
-                await self._told.wait()
-        return True
 
     def _asks_for_arms(self) -> bool:
         """Hold the run when it is a person's bans or pin that leave no arm, and a person may lift them."""
@@ -104,12 +146,33 @@ class Loop:
         self._tools.emitter.emit(e.RunPaused(by="kbtui", reason=reason))
         return True
 
-    def _suspend(self, failure: EnvironmentFailure | ProviderFailure) -> None:
-        """The pull in flight is nobody's fault and dropped; the run holds until a person says otherwise."""
-        emitter = self._tools.emitter
-        for pull in self._tools.state.open_pulls:
-            emitter.emit(e.PullDropped(pull=pull.number, owner=failure.owner, reason=str(failure)))
+    async def _suspend(self, action: Action, failure: EnvironmentFailure | ProviderFailure) -> None:
+        """The pull whose action failed is nobody's fault and dropped; the run holds until a person says otherwise.
+
+        When the machine failed, the other pulls in flight stop where they are, and go on when the run does.
+        """
+        emitter, pull = self._tools.emitter, pull_of(action)
+        if isinstance(failure, EnvironmentFailure):
+            await self._abandon(self._running)
+        if pull is not None and not self._tools.state.pulls[pull].ended:
+            emitter.emit(e.PullDropped(pull=pull, owner=failure.owner, reason=str(failure)))
         emitter.settle()
         if not self._attended:
             raise failure
-        emitter.emit(e.RunPaused(by="kbtui", reason=str(failure), owner=failure.owner))
+        state = self._tools.state
+        if state.status != "paused" or state.pause_owner != failure.owner:
+            emitter.emit(e.RunPaused(by="kbtui", reason=str(failure), owner=failure.owner))
+
+    def _drop_moot(self) -> None:
+        """Cancel what is being done for a pull that has ended meanwhile, by a person's wish."""
+        for task, action in self._running.items():
+            pull = pull_of(action)
+            if pull is not None and self._tools.state.pulls[pull].ended:
+                task.cancel()
+
+    async def _abandon(self, tasks: dict[asyncio.Task[None], Action]) -> None:
+        """Leave actions undone: the state asks for them again."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks.clear()

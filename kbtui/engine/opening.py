@@ -17,6 +17,7 @@ from msgspec import UNSET
 import kbtui
 from kbtui import paths
 from kbtui.engine.devices import choose_device
+from kbtui.engine.plan import Limits
 from kbtui.engine.spec import DEFAULT_BUDGET_USD, DEFAULT_ITERATIONS, RunSpec, run_id_for
 from kbtui.engine.stopping import Stopped
 from kbtui.errors import EnvironmentFailure, KbtuiError, ProblemError, UsageError
@@ -102,7 +103,15 @@ def lane_spec(spec: RunSpec, problem: ProblemFolder) -> LaneSpec:
         scratch=_empty_scratch(spec.run_id),
         seed=spec.seed,
         objective=spec.objective,
+        compilers=limits(spec).compilers,
     )
+
+
+def limits(spec: RunSpec) -> Limits:
+    """What the run works with at a time. One core is left to the lane and this process, since compiling beside a
+    measurement must not take its processor."""
+    cores = len(os.sched_getaffinity(0))
+    return Limits(pulls=spec.parallel, compilers=max(1, min(spec.parallel, cores - 1)))
 
 
 def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, hidden: str) -> e.RunStarted:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 
+from kbtui.engine.actions import INJECTED
 from kbtui.engine.commands import arm_name
-from kbtui.engine.plan import INJECTED, failed, unjudged
+from kbtui.engine.outcomes import failed, unjudged
 from kbtui.engine.tools import Tools
 from kbtui.generate.digest import source_digest, syntax_digest
 from kbtui.generate.generator import Exhausted, Request, Written
@@ -60,12 +61,15 @@ def take_injection(tools: Tools, seq: int) -> None:
 
 
 async def choose(tools: Tools, pull: int) -> bool:
-    """Cluster if due, mask, and select an arm with a parent: a person's wish first, then the policy's. False: no arm is left."""
+    """Cluster if due, mask, and select an arm with a parent: a person's wish first, then the policy's. False: no arm is
+    left, as far as the frontier goes now."""
     state = tools.state
     tools.show("selecting", "", pull)
     if cluster.due(state, pull):
         # scikit-learn takes a second or two to import; the clustering itself takes milliseconds.
         await asyncio.to_thread(importlib.import_module, "sklearn.cluster")
+        if state.status == "paused" and not state.steps:
+            return True  # a person paused the run meanwhile
         tools.emitter.emit(cluster.cluster(state, pull, tools.started.seed))
     masked = mask.mask(state, pull, tools.policy.parameters)
     if (masked.signatures, masked.held) != (state.signatures, state.held):
@@ -91,9 +95,10 @@ async def generate(tools: Tools, pull: Pull) -> None:
     state = tools.state
     parent = state.candidates[pull.parent_id]
     tools.show("generating", f"{pull.strategy} from #{parent.id}", pull.number)
-    tried = {state.candidates[child].move for child in parent.children}
+    duplicates: set[str] = set()
     cost, tokens = 0.0, 0
     for _ in range(ATTEMPTS):
+        tried = duplicates | {state.candidates[child].move for child in parent.children}  # other pulls make some, too
         written = await tools.generator.write(_request(tools, pull, parent, frozenset(tried)))
         if isinstance(written, Exhausted):
             _exhausted(tools, pull, parent, written.reason, cost, tokens)
@@ -104,7 +109,7 @@ async def generate(tools: Tools, pull: Pull) -> None:
         if digest not in state.digests:
             _generated(tools, pull, written, source, digest, cost, tokens)
             return
-        tried.add(written.move)
+        duplicates.add(written.move)
     _exhausted(tools, pull, parent, f"{ATTEMPTS} duplicates in a row", cost, tokens)
 
 

@@ -17,6 +17,7 @@ from kbtui.state.records import Scalar
 DEFAULT_ITERATIONS = 20
 DEFAULT_BUDGET_USD = 1.0
 OBJECTIVES = ("geomean", "total", "worst")
+MOST_PARALLEL = 64
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _SUFFIX_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -64,8 +65,8 @@ class RunSpec(msgspec.Struct, kw_only=True):
             raise UsageError(f"--objective {self.objective} is unknown: use one of {', '.join(OBJECTIVES)}")
         if self.seed < 0:
             raise UsageError(f"--seed {self.seed}: a seed is 0 or more")
-        if self.parallel != 1:
-            raise UsageError(f"--parallel {self.parallel}: pulls run one at a time in this version, use --parallel 1")
+        if not 1 <= self.parallel <= MOST_PARALLEL:
+            raise UsageError(f"--parallel {self.parallel}: from 1 to {MOST_PARALLEL} pulls can be in flight at a time")
 
 
 def new_run_id(problem_name: str) -> str:

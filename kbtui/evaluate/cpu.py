@@ -16,6 +16,7 @@ from kbtui import clock
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate import facts, isolation, wire
 from kbtui.evaluate.checks import Supplier
+from kbtui.evaluate.compilers import Compilers
 from kbtui.evaluate.estimate import model_candidate
 from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
@@ -50,6 +51,7 @@ NOT_CHECKED = (
 UNCHECKED_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 """The interpreter computes with the raw bits of these."""
 COUNT_S = 60.0
+PROBE_S = 30.0
 
 
 class CpuLane(Lane):
@@ -61,11 +63,12 @@ class CpuLane(Lane):
         self._device = device_info(self._card)
         self._problem: ProblemFolder = read_folder(spec.problem)
         self._interpret = Zygote("interpret", spec.python, spec.scratch / "interpret")
-        self._compile = Zygote("compile", spec.python, spec.scratch / "compile")
+        self._compilers = Compilers(spec.compilers, spec.python, spec.scratch)
         self._oracle = Oracle(spec.python, spec.scratch / "oracle", self._problem.path, "cpu", spec.seed)
         self._memory = min(MEMORY_BYTES, _memory_bytes() // 2)
         self._readable = tuple(isolation.readable_around(self._problem.path))
         self._cancelled = threading.Event()
+        self._source = ""
         self._closed = False
 
     def start(self) -> LaneFacts:
@@ -76,11 +79,11 @@ class CpuLane(Lane):
             raise
 
     def _start(self) -> LaneFacts:
-        for process in (self._oracle, self._interpret, self._compile):
+        for process in (self._oracle, self._interpret, self._compilers):
             process.launch()  # all at once: each takes seconds to import torch
         described = self._oracle.open()
         ready = self._interpret.await_ready()
-        self._compile.await_ready()
+        self._compilers.await_ready()
         self._try_interpreter(ready.versions)
         self._described = described
         self._keys = tuple(wire.CaseKey(fields=case.fields) for case in described.cases)
@@ -138,7 +141,7 @@ class CpuLane(Lane):
 
     def _look_around(self) -> dict[str, str]:
         """The isolation that holds in a candidate process, found by trying in one."""
-        outcome = self._run_interpreted(self._order("probe", "", {"run_pid": os.getpid()}, 30.0), _refuse, None)
+        outcome = self._run_interpreted(self._order("probe", "", {"run_pid": os.getpid()}, PROBE_S), _refuse, None)
         if outcome.kind != "done":
             raise EnvironmentFailure(
                 f"a process of the lane cannot do anything here ({outcome.reason}): {outcome.output[-500:]}"
@@ -183,17 +186,17 @@ class CpuLane(Lane):
             return Outcome(kind="crash", stage=order.kind, reason="the process that forks died twice while it ran")
 
     def compile(self, source: str, report: Report) -> Compilation:
-        self._cancelled.clear()
         parameters = facts.compile_parameters(self._device, len(self._keys))
         order = self._order("compile", source, parameters, self._spec.deadline_s)
         supplier = Supplier(self._oracle, self._keys)
-        outcome = self._run(self._compile, order, supplier.respond, report)
+        probe = self._order("probe", "", {"run_pid": os.getpid()}, PROBE_S)
+        outcome = self._compilers.run(order, probe, supplier.respond, report)
         if outcome.kind == "done":
             return facts.read_compilation(outcome.value, self._device, self._described.cases, outcome.seconds)
         return failed_compilation(outcome)
 
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
-        self._cancelled.clear()
+        self._take(source)
         return self._verifier.verify(source, kernels, report)
 
     def time(
@@ -206,7 +209,7 @@ class CpuLane(Lane):
         report: Report,
     ) -> Evaluated:
         del baseline_source  # an estimate does not need to run the baseline beside the candidate
-        self._cancelled.clear()
+        self._take(source)
         began = clock.monotonic()
         parameters = facts.compile_parameters(self._device, len(self._keys))
         order = self._order("count", source, parameters, min(COUNT_S, self._spec.deadline_s))
@@ -230,10 +233,16 @@ class CpuLane(Lane):
             signature=Signature(sm=unknown, dram=unknown, l2=unknown),
         )
 
-    def cancel(self) -> None:
-        self._cancelled.set()
-        self._interpret.cancel()
-        self._compile.cancel()
+    def _take(self, source: str) -> None:
+        """Begin with a source; a cancel that came for the one before is void."""
+        self._source = source
+        self._cancelled.clear()
+
+    def cancel(self, source: str | None = None) -> None:
+        self._compilers.cancel(source)
+        if source in (None, self._source):
+            self._cancelled.set()
+            self._interpret.cancel()
 
     def close(self) -> None:
         if self._closed:
@@ -241,7 +250,7 @@ class CpuLane(Lane):
         self._closed = True
         self._oracle.close()
         self._interpret.release()
-        self._compile.release()
+        self._compilers.release()
         shutil.rmtree(self._spec.scratch, ignore_errors=True)
 
 

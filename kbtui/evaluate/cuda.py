@@ -17,6 +17,7 @@ from kbtui import clock
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate import facts, isolation, timing, wire
 from kbtui.evaluate.checks import Supplier
+from kbtui.evaluate.compilers import Compilers
 from kbtui.evaluate.cpu import failed_compilation, restart
 from kbtui.evaluate.devices import keep_peaks, kept_peaks
 from kbtui.evaluate.gpu import Card, Gpu, State, TimingCancelled, conditions, measured, nominal, timing_lock
@@ -47,22 +48,23 @@ class CudaLane(Lane):
     def __init__(self, spec: LaneSpec) -> None:
         self._spec = spec
         self._problem = read_folder(spec.problem)
-        self._compile = Zygote("compile", spec.python, spec.scratch / "compile")
+        self._compilers = Compilers(spec.compilers, spec.python, spec.scratch)
         self._device = Zygote("device", spec.python, spec.scratch / "device")
         self._oracle = Oracle(spec.python, spec.scratch / "oracle", self._problem.path, spec.device, spec.seed)
         self._readable = tuple(isolation.readable_around(self._problem.path))
         self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         self._cancelled = threading.Event()
+        self._source = ""
         self._gpu: Gpu | None = None
         self._closed = False
 
     # life
 
     def start(self) -> LaneFacts:
-        for process in (self._oracle, self._device, self._compile):
+        for process in (self._oracle, self._device, self._compilers):
             process.launch()
         ready = self._device.await_ready()
-        self._compile.await_ready()
+        self._compilers.await_ready()
         # First of all: where the device cannot be used, that is the sentence to hear, and not the oracle's trouble with it.
         card = self._look_at_device(measure=False)
         described = self._oracle.open()
@@ -137,17 +139,23 @@ class CudaLane(Lane):
         found: dict[str, str] = dict(outcome.value["isolation"])
         return {**found, "environment": f"off: {', '.join(leaked)} got through" if leaked else "on"}
 
-    def cancel(self) -> None:
-        self._cancelled.set()
-        self._compile.cancel()
-        self._device.cancel()
+    def _take(self, source: str) -> None:
+        """Begin with a source; a cancel that came for the one before is void."""
+        self._source = source
+        self._cancelled.clear()
+
+    def cancel(self, source: str | None = None) -> None:
+        self._compilers.cancel(source)
+        if source in (None, self._source):
+            self._cancelled.set()
+            self._device.cancel()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._oracle.close()
-        self._compile.release()
+        self._compilers.release()
         self._device.release()
         if self._gpu is not None:
             self._gpu.close()
@@ -184,16 +192,16 @@ class CudaLane(Lane):
             return Outcome(kind="crash", stage=order.kind, reason=f"the process that forks died while it ran ({gone})")
 
     def compile(self, source: str, report: Report) -> Compilation:
-        self._cancelled.clear()
         parameters = facts.compile_parameters(self._info, len(self._keys))
         order = self._order("compile", source, parameters, self._spec.deadline_s)
-        outcome = self._run(self._compile, order, Supplier(self._oracle, self._keys).respond, report)
+        probe = self._order("probe", "", {"run_pid": os.getpid()}, PROBE_S)
+        outcome = self._compilers.run(order, probe, Supplier(self._oracle, self._keys).respond, report)
         if outcome.kind == "done":
             return facts.read_compilation(outcome.value, self._info, self._cases, outcome.seconds)
         return failed_compilation(outcome)
 
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
-        self._cancelled.clear()
+        self._take(source)
         return self._verifier.verify(source, kernels, report)
 
     # timing
@@ -207,7 +215,7 @@ class CudaLane(Lane):
         parent: Timing | None,
         report: Report,
     ) -> Evaluated:
-        self._cancelled.clear()
+        self._take(source)
         began = clock.monotonic()
         noise = baseline.noise if baseline is not None and baseline.noise is not None else 0.0
         plan = PairPlan(

@@ -1,6 +1,7 @@
 """The interface of a lane: one device that evaluates candidates, one job at a time.
 
-All methods block; the engine calls them in a thread of the lane's own. Only `cancel` may be called from another thread.
+All methods block; the engine calls them in a thread of the lane's own. Other threads may call `cancel`, and `compile`,
+`spec.compilers` of them at once: compiling needs no device and goes on beside the rest.
 Failures of a candidate are results; failures of the machine raise EnvironmentFailure; a malformed problem raises
 ProblemError.
 """
@@ -33,7 +34,7 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `device` is "cpu" or "cuda:N"; `target` such as "sm_90" is used on `cpu` only. `python` is the interpreter that
     has torch and triton.
-    `scratch` is a folder on a local disk, the lane's own.
+    `scratch` is a folder on a local disk, the lane's own. `compilers` sources are compiled beside one another.
     """
 
     problem: Path
@@ -44,6 +45,7 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     objective: str = "geomean"
     deadline_s: float = 120.0
+    compilers: int = 1
 
 
 class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +91,9 @@ class Lane(ABC):
         """Measure (cuda) or model (cpu) against the baseline; `baseline` None means that this candidate is the baseline."""
 
     @abstractmethod
-    def cancel(self) -> None:
-        """Kill the job that runs, if one does: its method returns a result with verdict "unknown" and reason "cancelled"."""
+    def cancel(self, source: str | None = None) -> None:
+        """Kill the jobs that run for `source`, or all with None: their methods return a result with verdict "unknown" and
+        reason "cancelled". Does nothing when none runs, a job that is only starting included."""
 
     @abstractmethod
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,17 @@ class Described(Record, frozen=True, kw_only=True):
 
 
 class Oracle:
-    """One oracle process for one problem. `device` is where inputs are made: "cpu" or "cuda:N"."""
+    """One oracle process for one problem. `device` is where inputs are made: "cpu" or "cuda:N".
+
+    Questions may come from several threads; each is answered before the next one is asked.
+    """
 
     def __init__(self, python: str, folder: Path, problem: Path, device: str, seed: int) -> None:
         self._process = LaneProcess("oracle", python, folder)
         self._opening = {"open": {"folder": str(problem), "device": device, "seed": seed}}
         self._problem = problem
+        self._asking = threading.Lock()
+        self._descriptions: dict[wire.CaseKey, dict[str, Any]] = {}
 
     def launch(self) -> None:
         """Start the process without waiting for it. Raises EnvironmentFailure."""
@@ -71,8 +77,13 @@ class Oracle:
         return msgspec.convert(self._ask({"plan": body})[0], wire.Plan)
 
     def describe(self, key: wire.CaseKey) -> dict[str, Any]:
-        """{"arguments": [...]} without values, as a candidate is answered. Raises EnvironmentFailure or ProblemError."""
-        return self._ask({"describe": msgspec.to_builtins(key)})[0]
+        """{"arguments": [...]} without values, as a candidate is answered. Raises EnvironmentFailure or ProblemError.
+
+        Asked once per case: a compile job must not disturb the device while something is timed on it.
+        """
+        if key not in self._descriptions:
+            self._descriptions[key] = self._ask({"describe": msgspec.to_builtins(key)})[0]
+        return self._descriptions[key]
 
     def inputs(self, key: wire.CaseKey) -> tuple[dict[str, Any], list[int]]:
         """{"arguments", "size"} and a sealed memfd, the caller's to close. Raises EnvironmentFailure or ProblemError."""
@@ -95,14 +106,15 @@ class Oracle:
         return msgspec.convert(self._ask({"compare": body}, (memory,))[0], wire.Compared)
 
     def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
-        try:
-            return self._exchange(message, descriptors)
-        except ProcessGone:
-            self._restart()
-        try:
-            return self._exchange(message, descriptors)
-        except ProcessGone as gone:
-            raise EnvironmentFailure(f"the oracle died twice: {gone}") from gone
+        with self._asking:
+            try:
+                return self._exchange(message, descriptors)
+            except ProcessGone:
+                self._restart()
+            try:
+                return self._exchange(message, descriptors)
+            except ProcessGone as gone:
+                raise EnvironmentFailure(f"the oracle died twice: {gone}") from gone
 
     def _restart(self) -> None:
         self._process.launch()

@@ -17,6 +17,7 @@ from kbtui.state.records import (
     BASELINE_ID,
     ArmScore,
     Compilation,
+    Owner,
     Signature,
     Strategy,
     Summary,
@@ -141,6 +142,8 @@ class RunState:
         self.status: str = "starting"
         """starting, running, paused, stopped"""
         self.pause_reason: str = ""
+        self.pause_owner: Owner | None = None
+        """Whose fault the pause is, if it was not a person's wish."""
         self.seq: int = 0
         self.first_t: float = 0.0
         self.last_t: float = 0.0
@@ -266,14 +269,14 @@ class RunState:
     def _run_paused(self, event: e.RunPaused) -> None:
         self.status = "paused"
         self.steps = 0
-        self.pause_reason = event.reason
+        self.pause_reason, self.pause_owner = event.reason, event.owner
         why = f": {event.reason}" if event.reason else ""
         self._say(event, f"paused by {event.by}{why}", "warning" if event.owner else "info")
 
     def _run_resumed(self, event: e.RunResumed) -> None:
         self.status = "running"
         self.steps = 0
-        self.pause_reason = ""
+        self.pause_reason, self.pause_owner = "", None
         self._say(event, f"resumed by {event.by}")
 
     def _run_stopped(self, event: e.RunStopped) -> None:

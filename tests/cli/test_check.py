@@ -75,7 +75,7 @@ class ScriptedLane(Lane):
         timing = Timing(kind="modelled", verdict="not worse", cases=(case,), estimate=None if baseline is None else 1.2)
         return Evaluated(timing=timing, signature=Signature())
 
-    def cancel(self) -> None:
+    def cancel(self, source: str | None = None) -> None:
         raise AssertionError("nothing is cancelled here")
 
     def close(self) -> None:

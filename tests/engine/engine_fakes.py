@@ -4,7 +4,10 @@ that make the same choices are equal."""
 from __future__ import annotations
 
 import ast
+import asyncio
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +69,11 @@ class Script:
     blocked: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
     calls: list[tuple[str, int]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    most: Counter[str] = field(default_factory=Counter)
+    at_work: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    cancels: list[int | None] = field(default_factory=list)
     started: int = 0
     closed: int = 0
 
@@ -107,13 +115,26 @@ class FakeLane(Lane):
         value = value_of(source)
         self.script.calls.append((method, value))
         report(method, f"value {value}")
+        kind = method if method == "compile" else "lane"
+        with self.script.lock:
+            self.script.at_work[kind] += 1
+            self.script.most[kind] = max(self.script.most[kind], self.script.at_work[kind])
+        try:
+            self._work(method, value)
+        finally:
+            with self.script.lock:
+                self.script.at_work[kind] -= 1
+        return value
+
+    def _work(self, method: str, value: int) -> None:
+        if method in self.script.seconds:
+            time.sleep(self.script.seconds[method])
         if self.script.block == method and value:
             self.script.blocked.set()
             self.script.go.wait(timeout=30)
         error = self.script.fail_at.pop((method, value), None)
         if error is not None:
             raise error
-        return value
 
     def compile(self, source: str, report: Report) -> Compilation:
         value = self._begin("compile", source, report)
@@ -182,7 +203,8 @@ class FakeLane(Lane):
         )
         return Evaluated(timing=timing, signature=signature)
 
-    def cancel(self) -> None:
+    def cancel(self, source: str | None = None) -> None:
+        self.script.cancels.append(None if source is None else value_of(source))
         self.script.cancelled.set()
         self.script.go.set()
 
@@ -191,12 +213,14 @@ class FakeLane(Lane):
 
 
 class FakeGenerator(Generator):
-    """Numbers drawn from few, so that duplicates happen. `fail_pulls` maps a pull to the error to raise, once."""
+    """Numbers drawn from few, so that duplicates happen. `fail_pulls` maps a pull to the error to raise, once. A
+    version takes `seconds` to write, times 1 to 3 by its pull."""
 
     name = "fake"
 
-    def __init__(self, values: int = 200, fail_pulls: dict[int, Exception] | None = None) -> None:
+    def __init__(self, values: int = 200, fail_pulls: dict[int, Exception] | None = None, seconds: float = 0.0) -> None:
         self.values = values
+        self.seconds = seconds
         self.fail_pulls = fail_pulls or {}
         self.written: list[int] = []
 
@@ -209,6 +233,8 @@ class FakeGenerator(Generator):
         error = self.fail_pulls.pop(request.pull, None)
         if error is not None:
             raise error
+        if self.seconds:
+            await asyncio.sleep(self.seconds * (1 + request.pull % 3))
         rng = np.random.default_rng([*request.seed, len(request.tried)])
         value = int(rng.integers(1, self.values))
         self.written.append(value)

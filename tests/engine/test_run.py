@@ -191,7 +191,15 @@ async def test_a_run_id_is_used_once() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"iterations": 0}, {"parallel": 2}, {"objective": "best"}, {"device": "tpu"}, {"run_id": "../x"}, {"seed": -1}],
+    [
+        {"iterations": 0},
+        {"parallel": 0},
+        {"parallel": 65},
+        {"objective": "best"},
+        {"device": "tpu"},
+        {"run_id": "../x"},
+        {"seed": -1},
+    ],
 )
 async def test_nonsense_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(UsageError):

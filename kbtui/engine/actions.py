@@ -1,0 +1,135 @@
+"""The actions of a run: what `plan` derives and `Loop` does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kbtui.state.events import Pruned
+from kbtui.state.run_state import Candidate, Pull
+
+INJECTED = "inject"
+"""The generator's name on a person's own version."""
+
+
+@dataclass(frozen=True)
+class WriteBaseline:
+    """Make the problem's kernel candidate 0."""
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Check a candidate's source and compile it."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class Prune:
+    """Record that a candidate which compiled cannot win."""
+
+    candidate: Candidate
+    pruned: Pruned
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Run a candidate against the oracle."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class Time:
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class FindMoves:
+    """Ask the generator what it could do with a correct candidate."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class Promote:
+    """Export a candidate: it is the best now."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Have a new candidate written for a pull."""
+
+    pull: Pull
+
+
+@dataclass(frozen=True)
+class EndPull:
+    """Reward the arm, or drop the pull when nobody is to blame."""
+
+    pull: Pull
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class TakeInjection:
+    """Make the first injected source a candidate. `seq` is its Injected event's."""
+
+    seq: int
+
+
+@dataclass(frozen=True)
+class Choose:
+    """Begin the pull of that number: cluster if due, mask, select."""
+
+    pull: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The run is over, and why: one of the reasons in `stops`."""
+
+    stopped_by: str
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """The baseline did not pass; there is nothing to compare with."""
+
+    reason: str
+
+
+Judge = Compile | Prune | Verify | Time | FindMoves | Promote
+"""A step of a candidate through the judge."""
+Action = Judge | WriteBaseline | Generate | EndPull | TakeInjection | Choose | Finish | GiveUp
+Resource = Literal["lane", "compiler", ""]
+
+
+def subject(action: Action) -> tuple[str, int]:
+    """What an action works on: a pull, a candidate of no pull, or the run itself. There is one action per subject at a
+    time."""
+    match action:
+        case Generate(pull) | EndPull(pull, _):
+            return "pull", pull.number
+        case WriteBaseline() | TakeInjection() | Choose() | Finish() | GiveUp():
+            return "run", 0
+    candidate = action.candidate
+    return ("pull", candidate.pull) if candidate.pull else ("candidate", candidate.id)
+
+
+def pull_of(action: Action) -> int | None:
+    """The number of the pull that an action works on; None when on none."""
+    kind, number = subject(action)
+    return number if kind == "pull" else None
+
+
+def needs(action: Action) -> Resource:
+    """The resource that an action holds while it runs, "" for none of which there are too few."""
+    match action:
+        case Verify() | Time():
+            return "lane"
+        case Compile():
+            return "compiler"
+    return ""
