@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from kbtui.search.arms import ArmKey, cluster_of, in_flight, members, parents, statistics, time_step
-from kbtui.search.mask import headroom
+from kbtui.search.arms import ArmKey, Board, Play, statistics
 from kbtui.search.policy import Choice, Policy, Purpose, draw
+from kbtui.search.prior import Prior
 from kbtui.search.settings import SearchSettings
-from kbtui.state.records import STRATEGIES, ArmScore, Scalar, Signature, Strategy
+from kbtui.state.records import STRATEGIES, ArmScore, Scalar, Strategy
 from kbtui.state.run_state import Candidate, RunState
 
 
-class ArmPolicy(Policy):
-    """A policy that scores every arm and plays the one with the highest score.
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm as a policy rates it. `pulls` is N with the prior pull and those in flight, `mean` is μ without the prior's
+    weight; `playing` counts pulls in flight, `log` holds the rewarded ones, the oldest first."""
 
-    A subclass says what an arm's score is. Equal scores are decided by a seeded draw, since the first of equals would be
-    the same strategy in every run. An arm is held back, in this order of reasons, because its cluster is empty, it is
-    banned, no parent has a move for it, or it is masked. Its statistics count pulls in flight as played.
+    cluster: int
+    strategy: Strategy
+    pulls: float
+    mean: float
+    playing: int
+    log: Sequence[Play]
+    prior: Prior
+    held: str
+    reason: str
+
+
+class Rating(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy thinks of an arm. `share` is the arm's probability where the policy draws."""
+
+    score: float
+    bonus: float = 0.0
+    mean: float | None = None
+    share: float | None = None
+
+
+class ArmPolicy(Policy):
+    """A policy that rates every arm and plays the one with the highest score.
+
+    Equal scores are decided by a seeded draw, since the first of equals would be the same strategy in every run. An arm
+    is held back, in this order of reasons, because its cluster is empty, it is banned, no parent has a move for it, every
+    parent that has one rests, or it is masked. Pulls in flight count as played.
     """
 
     Settings: type[SearchSettings] = SearchSettings
@@ -35,51 +59,63 @@ class ArmPolicy(Policy):
         return msgspec.structs.asdict(self.settings)
 
     @abstractmethod
-    def rate(self, mean: float, pulls: float, t: int) -> tuple[float, float]:
-        """(exploration bonus, score) of an arm with N = `pulls` and μ = `mean` at time step t."""
+    def rate(self, board: Board, arms: Sequence[Arm], generator: np.random.Generator) -> list[Rating]:
+        """The rating of each arm at time step `board.t`, in order; held arms are rated too. Draws are from `generator`."""
 
     @abstractmethod
     def reason(self, chosen: ArmScore, arms: int) -> str:
         """Why `chosen` was played, of `arms` arms that were not held back; for people."""
 
+    @abstractmethod
+    def parent_shares(self, candidates: Sequence[Candidate], strategy: Strategy) -> list[float]:
+        """The probability of each candidate of being the parent, in order."""
+
+    @abstractmethod
+    def priors(self, state: RunState) -> Mapping[ArmKey, Prior]:
+        """What the hardware says of the arms; one that is missing is as good as any."""
+
+    def masked(self, state: RunState, cluster: int, strategy: Strategy) -> str:  # noqa: ARG002
+        """Why the policy's mask refuses the arm, "" when it does not. Nothing is refused unless a policy says so."""
+        return ""
+
     def propose(self, state: RunState, pull: int, n: int = 1) -> list[Choice]:
         """As `Policy.propose`. Each choice counts as in flight for the next one, so that parallel pulls spread."""
-        playing = in_flight(state)
+        board = Board(state)
         choices: list[Choice] = []
         for number in range(pull, pull + n):
-            scores = self.scores(state, time_step(state) + len(choices), playing)
+            scores = self.scores(board, number)
             eligible = [score for score in scores if not score.held]
             if not eligible:
                 break
             chosen = self.pick(eligible, draw(self._seed(state), number, Purpose.TIE))
-            choices.append(self._choice(state, number, chosen, scores))
-            key = (chosen.cluster, chosen.strategy)
-            playing[key] = playing.get(key, 0) + 1
+            choices.append(self._choice(board, number, chosen, scores))
+            board.begin(chosen.cluster, chosen.strategy)
         return choices
 
     def force(
         self, state: RunState, pull: int, strategy: Strategy, cluster: int | None, parent_id: int | None
     ) -> Choice | None:
-        """As `Policy.force`. Masks do not hold a person; a pinned parent does, unless the person names another.
+        """As `Policy.force`. Masks and rests do not hold a person; a pinned parent does, unless the person names another.
 
         Without a cluster, the parent's; without a parent either, the cluster whose arm has the highest score. None when
         no parent has a move, or when the named parent is not in the named cluster.
         """
-        scores = self.scores(state, time_step(state), in_flight(state))
+        board = Board(state)
+        scores = self.scores(board, pull)
         clusters = [cluster] if cluster is not None else sorted({score.cluster for score in scores})
         if parent_id is not None:
             parent = state.candidates.get(parent_id)
             if parent is None or not parent.correct or not parent.moves.get(strategy, 0):
                 return None
-            clusters = [number for number in clusters if number == cluster_of(state, parent_id)]
+            clusters = [number for number in clusters if number == board.clusters[parent_id]]
         else:
-            clusters = [number for number in clusters if parents(state, number, strategy)]
+            clusters = [number for number in clusters if board.able(number, strategy)]
         wanted = [score for score in scores if score.strategy == strategy and score.cluster in clusters]
         if not wanted:
             return None
         allowed = [score for score in wanted if not state.banned(score.cluster, strategy)]
         chosen = max(allowed or wanted, key=lambda score: (score.score, -score.cluster))
-        choice = self._choice(state, pull, chosen, scores, parent_id)
+        choice = self._choice(board, pull, chosen, scores, parent_id)
         return msgspec.structs.replace(choice, reason="forced by a person")
 
     def pick(self, eligible: Sequence[ArmScore], generator: np.random.Generator) -> ArmScore:
@@ -88,40 +124,62 @@ class ArmPolicy(Policy):
         best = [score for score in eligible if score.score == highest]
         return best[int(generator.integers(len(best)))]
 
-    def scores(self, state: RunState, t: int, playing: dict[ArmKey, int]) -> tuple[ArmScore, ...]:
+    def scores(self, board: Board, pull: int) -> tuple[ArmScore, ...]:
         """Every arm of the run, K x 6 of them, with its score and what holds it back."""
-        numbers = sorted({*range(self.settings.clusters), *(cluster for cluster, _ in state.arms)})
-        return tuple(self._score(state, number, strategy, t, playing) for number in numbers for strategy in STRATEGIES)
+        numbers = sorted(
+            {*range(self.settings.clusters), *(cluster for cluster, _ in board.state.arms), *board.members}
+        )
+        priors = self.priors(board.state)
+        arms = [self._arm(board, (number, strategy), priors) for number in numbers for strategy in STRATEGIES]
+        ratings = self.rate(board, arms, draw(self._seed(board.state), pull, Purpose.BELIEF))
+        return tuple(_score(arm, rating) for arm, rating in zip(arms, ratings, strict=True))
 
-    def _score(self, state: RunState, cluster: int, strategy: Strategy, t: int, playing: dict[ArmKey, int]) -> ArmScore:
-        pulls, mean = statistics(state, cluster, strategy)
-        pulls += playing.get((cluster, strategy), 0)
-        bonus, score = self.rate(mean, pulls, t)
-        held, reason = _held(state, cluster, strategy)
-        return ArmScore(
+    def parent(self, board: Board, pull: int, cluster: int, strategy: Strategy) -> int:
+        """A parent for the arm, drawn by `parent_shares`; one that rests only where all do. The arm must have one."""
+        candidates = board.parents(cluster, strategy) or board.able(cluster, strategy)
+        shares = self.parent_shares(candidates, strategy)
+        generator = draw(self._seed(board.state), pull, Purpose.PARENT)
+        return candidates[int(generator.choice(len(candidates), p=shares))].id
+
+    def _arm(self, board: Board, key: tuple[int, Strategy], priors: Mapping[ArmKey, Prior]) -> Arm:
+        cluster, strategy = key
+        playing = board.playing.get(key, 0)
+        pulls, mean = statistics(board.state, cluster, strategy, self.settings.prior_mean)
+        held, reason = self._held(board, cluster, strategy)
+        return Arm(
             cluster=cluster,
             strategy=strategy,
-            pulls=pulls,
+            pulls=pulls + playing,
             mean=mean,
-            bonus=bonus,
-            score=score,
+            playing=playing,
+            log=board.log.get(key, ()),
+            prior=priors.get(key, Prior()),
             held=held,
             reason=reason,
-            headroom_percent=headroom(state.signatures.get(cluster, Signature()), strategy, self.settings),
         )
 
+    def _held(self, board: Board, cluster: int, strategy: Strategy) -> tuple[str, str]:
+        """What holds an arm back and why, in words; two empty strings when nothing does."""
+        state = board.state
+        if not board.members.get(cluster):
+            return "empty", "no candidate is in this cluster"
+        if state.banned(cluster, strategy):
+            return "banned", "banned by a person"
+        if not board.parents(cluster, strategy):
+            pinned = f", and #{state.pinned} is pinned" if state.pinned is not None else ""
+            if board.able(cluster, strategy):
+                return "resting", f"only known versions came lately{pinned}"
+            return "no move", f"no candidate of this cluster has a move left{pinned}"
+        reason = self.masked(state, cluster, strategy)
+        return ("masked", reason) if reason else ("", "")
+
     def _choice(
-        self,
-        state: RunState,
-        pull: int,
-        chosen: ArmScore,
-        scores: tuple[ArmScore, ...],
-        parent_id: int | None = None,
+        self, board: Board, pull: int, chosen: ArmScore, scores: tuple[ArmScore, ...], parent_id: int | None = None
     ) -> Choice:
         others = [score for score in scores if not score.held and score is not chosen]
         second = max(others, key=lambda score: score.score, default=None)
         if parent_id is None:
-            parent_id = self.parent(state, pull, chosen.cluster, chosen.strategy)
+            parent_id = self.parent(board, pull, chosen.cluster, chosen.strategy)
         return Choice(
             cluster=chosen.cluster,
             strategy=chosen.strategy,
@@ -131,42 +189,32 @@ class ArmPolicy(Policy):
             reason=self.reason(chosen, len(others) + 1),
         )
 
-    def parent(self, state: RunState, pull: int, cluster: int, strategy: Strategy) -> int:
-        """A parent for the arm, drawn by `parent_shares`. The arm must have one."""
-        candidates = parents(state, cluster, strategy)
-        shares = parent_shares(candidates, strategy, self.settings)
-        generator = draw(self._seed(state), pull, Purpose.PARENT)
-        return candidates[int(generator.choice(len(candidates), p=shares))].id
-
     @staticmethod
     def _seed(state: RunState) -> int:
         return state.started.seed if state.started is not None else 0
 
 
-def parent_shares(candidates: Sequence[Candidate], strategy: Strategy, settings: SearchSettings) -> list[float]:
-    """Softmax over (θ − h)[target(strategy)] / 100 / temperature: the probability of each candidate, in order.
-
-    Headrooms are fractions of peak: over percent points a softmax is an argmax. A candidate whose resource is unknown
-    gets the mean of the known ones, so that not knowing neither helps nor harms it.
-    """
-    rooms = [headroom(candidate.signature or Signature(), strategy, settings) for candidate in candidates]
-    known = [room for room in rooms if room is not None]
+def softmax(exponents: Sequence[float | None]) -> list[float]:
+    """Shares that add up to 1. None gets the mean of the known ones, so that not knowing neither helps nor harms."""
+    known = [exponent for exponent in exponents if exponent is not None]
     neutral = math.fsum(known) / len(known) if known else 0.0
-    exponents = [(neutral if room is None else room) / 100 / settings.temperature for room in rooms]
-    highest = max(exponents)
-    weights = [math.exp(exponent - highest) for exponent in exponents]
+    filled = [neutral if exponent is None else exponent for exponent in exponents]
+    highest = max(filled)
+    weights = [math.exp(exponent - highest) for exponent in filled]
     total = math.fsum(weights)
     return [weight / total for weight in weights]
 
 
-def _held(state: RunState, cluster: int, strategy: Strategy) -> tuple[str, str]:
-    """What holds an arm back and why, in words; two empty strings when nothing does."""
-    if not members(state, cluster):
-        return "empty", "no candidate is in this cluster"
-    if state.banned(cluster, strategy):
-        return "banned", "banned by a person"
-    if not parents(state, cluster, strategy):
-        pinned = f", and #{state.pinned} is pinned" if state.pinned is not None else ""
-        return "no move", f"no candidate of this cluster has a move left{pinned}"
-    reason = state.held.get(cluster, {}).get(strategy, "")
-    return ("masked", reason) if reason else ("", "")
+def _score(arm: Arm, rating: Rating) -> ArmScore:
+    return ArmScore(
+        cluster=arm.cluster,
+        strategy=arm.strategy,
+        pulls=arm.pulls,
+        mean=arm.mean if rating.mean is None else rating.mean,
+        bonus=rating.bonus,
+        score=rating.score,
+        held=arm.held,
+        reason=arm.reason or arm.prior.reason,
+        headroom_percent=arm.prior.headroom_percent,
+        share=rating.share,
+    )

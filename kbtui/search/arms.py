@@ -1,23 +1,82 @@
-"""The arms of a run and their statistics, read off its state. Statistics live in the pull log and under the clusters'
+"""The arms of a run and what is known of them, read off its state. Statistics live in the pull log and under the clusters'
 names, never under positions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+
+from kbtui.search.settings import settings_of
 from kbtui.state.records import STRATEGIES, ArmStatistics, Strategy
 from kbtui.state.run_state import Candidate, Pull, RunState
 
 PRIOR_PULLS = 1.0
 """N of an arm that was never played."""
-PRIOR_MEAN = 0.5
-"""μ of an arm that was never played."""
+DUPLICATES = 3
+"""So many known versions in a row, and the arm rests for that parent."""
 
 ArmKey = tuple[int, str]
 
 
+class Play(msgspec.Struct, frozen=True):
+    """A rewarded pull, as its arm remembers it. `t` is its place among the pulls that the bandit saw, from 1; `valid`
+    says that it made a correct candidate."""
+
+    t: int
+    reward: float
+    valid: bool
+
+
+class Board:
+    """What a choice needs to know of a run, read in one go over its candidates and pulls; later events do not change it."""
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+        self.clusters = clusters_of(state)
+        """The cluster of every candidate, by id."""
+        self.members: dict[int, list[Candidate]] = {}
+        """The frontier's candidates by cluster, by id."""
+        for candidate in sorted(state.frontier, key=lambda candidate: candidate.id):
+            self.members.setdefault(self.clusters[candidate.id], []).append(candidate)
+        self.playing = in_flight(state, self.clusters)
+        self.log: dict[ArmKey, list[Play]] = {}
+        """Rewarded pulls by arm under the present partition, the oldest first."""
+        seen = sorted((pull for pull in state.pulls.values() if pull.seen), key=lambda pull: pull.number)
+        for t, pull in enumerate(seen, 1):
+            key = (self.clusters.get(pull.parent_id, 0), pull.strategy)
+            self.log.setdefault(key, []).append(Play(t, pull.reward or 0.0, _valid(state, pull)))
+        self.t = 1 + len(seen) + len(state.open_pulls)
+        """The time step of the next choice: 1 + pulls that the bandit saw + pulls in flight. Dropped pulls do not count."""
+        self.resting = _resting(state, [pull.number for pull in seen])
+        """(parent id, strategy) of which three versions in a row were known already."""
+
+    def begin(self, cluster: int, strategy: str) -> None:
+        """Count one more pull of the arm as in flight."""
+        key = (cluster, strategy)
+        self.playing[key] = self.playing.get(key, 0) + 1
+        self.t += 1
+
+    def able(self, cluster: int, strategy: str) -> list[Candidate]:
+        """Members with a move of the strategy, resting or not; the pinned one only, if one is pinned."""
+        return [
+            candidate
+            for candidate in self.members.get(cluster, ())
+            if candidate.moves.get(strategy, 0) > 0 and self.state.pinned in (None, candidate.id)
+        ]
+
+    def parents(self, cluster: int, strategy: str) -> list[Candidate]:
+        """Members that a pull of the arm may start from."""
+        found = self.able(cluster, strategy)
+        return [one for one in found if (one.id, strategy) not in self.resting] if self.resting else found
+
+    def playable(self, cluster: int, strategy: str) -> bool:
+        """Whether the arm has a parent and nobody banned it."""
+        return not self.state.banned(cluster, strategy) and bool(self.parents(cluster, strategy))
+
+
 def time_step(state: RunState) -> int:
-    """t of the next choice: 1 + pulls that the bandit saw + pulls in flight. Dropped pulls do not count."""
+    """t of the next choice, as `Board.t`."""
     return 1 + sum(pull.seen or not pull.ended for pull in state.pulls.values())
 
 
@@ -28,13 +87,22 @@ def cluster_of(state: RunState, candidate_id: int) -> int:
 
 def resolve(state: RunState, labels: dict[int, int], candidate_id: int) -> int:
     """`cluster_of` under other labels (a partition that is about to be)."""
-    current: int | None = candidate_id
+    current: int | None = candidate_id if labels else None
     while current is not None:
         if current in labels:
             return labels[current]
         candidate = state.candidates.get(current)
         current = candidate.parent_id if candidate is not None else None
     return 0
+
+
+def clusters_of(state: RunState) -> dict[int, int]:
+    """`cluster_of` every candidate. A parent is older than its children, so one pass in the order of ids does."""
+    found: dict[int, int] = {}
+    for number in sorted(state.candidates):
+        parent = state.candidates[number].parent_id
+        found[number] = state.labels.get(number, found.get(parent, 0) if parent is not None else 0)
+    return found
 
 
 def members(state: RunState, cluster: int) -> list[Candidate]:
@@ -45,26 +113,17 @@ def members(state: RunState, cluster: int) -> list[Candidate]:
     )
 
 
-def parents(state: RunState, cluster: int, strategy: Strategy) -> list[Candidate]:
-    """Members that a pull of the arm may start from: those that still have a move; the pinned one only, if one is pinned."""
-    return [
-        candidate
-        for candidate in members(state, cluster)
-        if candidate.moves.get(strategy, 0) > 0 and state.pinned in (None, candidate.id)
-    ]
-
-
-def statistics(state: RunState, cluster: int, strategy: str) -> tuple[float, float]:
-    """(N, μ) of an arm after the rewards so far."""
+def statistics(state: RunState, cluster: int, strategy: str, prior: float) -> tuple[float, float]:
+    """(N, μ) of an arm after the rewards so far; `prior` is the μ of one that was never played."""
     arm = state.arms.get((cluster, strategy))
-    return (arm.pulls, arm.mean) if arm is not None else (PRIOR_PULLS, PRIOR_MEAN)
+    return (arm.pulls, arm.mean) if arm is not None else (PRIOR_PULLS, prior)
 
 
-def in_flight(state: RunState) -> dict[ArmKey, int]:
-    """Pulls begun and not ended, by arm under the present partition."""
+def in_flight(state: RunState, clusters: dict[int, int]) -> dict[ArmKey, int]:
+    """Pulls begun and not ended, by arm, where `clusters` has the cluster of each candidate."""
     found: dict[ArmKey, int] = {}
     for pull in state.open_pulls:
-        key = (cluster_of(state, pull.parent_id), pull.strategy)
+        key = (clusters.get(pull.parent_id, 0), pull.strategy)
         found[key] = found.get(key, 0) + 1
     return found
 
@@ -76,16 +135,17 @@ def updated(pulls: float, mean: float, reward: float) -> tuple[float, float]:
 
 
 def recomputed(
-    pulls: Iterable[Pull], cluster: Callable[[int], int], clusters: Iterable[int]
+    pulls: Iterable[Pull], cluster: Callable[[int], int], clusters: Iterable[int], prior: float
 ) -> tuple[ArmStatistics, ...]:
-    """Statistics of every arm of `clusters` from the pull log, where `cluster(parent_id)` is a pull's cluster."""
+    """Statistics of every arm of `clusters` from the pull log, where `cluster(parent_id)` is a pull's cluster and `prior`
+    the μ of an arm without a pull."""
     found: dict[ArmKey, tuple[float, float]] = {
-        (number, strategy): (PRIOR_PULLS, PRIOR_MEAN) for number in clusters for strategy in STRATEGIES
+        (number, strategy): (PRIOR_PULLS, prior) for number in clusters for strategy in STRATEGIES
     }
     for pull in sorted(pulls, key=lambda pull: pull.number):
         if pull.seen and pull.reward is not None:
-            key = (cluster(pull.parent_id), pull.strategy)
-            found[key] = updated(*found.get(key, (PRIOR_PULLS, PRIOR_MEAN)), pull.reward)
+            key: ArmKey = (cluster(pull.parent_id), pull.strategy)
+            found[key] = updated(*found.get(key, (PRIOR_PULLS, prior)), pull.reward)
     return tuple(
         ArmStatistics(
             cluster=number, strategy=strategy, pulls=found[number, strategy][0], mean=found[number, strategy][1]
@@ -93,4 +153,26 @@ def recomputed(
         for number in sorted({key[0] for key in found})
         for strategy in STRATEGIES
         if (number, strategy) in found
+    )
+
+
+def _valid(state: RunState, pull: Pull) -> bool:
+    candidate = state.candidates.get(pull.candidate_ids[-1]) if pull.candidate_ids else None
+    return candidate is not None and candidate.correct
+
+
+def _resting(state: RunState, seen: list[int]) -> frozenset[tuple[int, Strategy]]:
+    """Rests are counted in rewarded pulls: counted in all, pulls that are dropped for duplicates would end them."""
+    if not any(pull.duplicates >= DUPLICATES for pull in state.pulls.values()):
+        return frozenset()
+    latest: dict[tuple[int, Strategy], Pull] = {}
+    for number in sorted(state.pulls):
+        pull = state.pulls[number]
+        if pull.ended:
+            latest[pull.parent_id, pull.strategy] = pull
+    rest = settings_of(state).rest
+    return frozenset(
+        key
+        for key, pull in latest.items()
+        if pull.duplicates >= DUPLICATES and sum(number > pull.number for number in seen) < rest
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kbtui.search.arms import cluster_of, members, recomputed, resolve, time_step
+from kbtui.search.arms import cluster_of, clusters_of, recomputed, resolve, time_step
 from kbtui.search.features import features, known_features
 from kbtui.search.policy import Purpose, draw
 from kbtui.search.settings import settings_of
@@ -45,7 +45,8 @@ def cluster(state: RunState, pull: int, seed: int) -> Clustered:
     and the other names are empty. A candidate whose features are incomplete (untimed, say) goes to the centroid that is
     nearest by those it has; one that has none goes to cluster 0.
     """
-    count = settings_of(state).clusters
+    settings = settings_of(state)
+    count = settings.clusters
     frontier = sorted(state.frontier, key=lambda candidate: candidate.id)
     scale = _Scale.of(frontier)
     complete = [candidate for candidate in frontier if candidate.id in scale.features]
@@ -58,7 +59,9 @@ def cluster(state: RunState, pull: int, seed: int) -> Clustered:
         labels=labels,
         representatives=_representatives(frontier, labels, scale),
         features=scale.features,
-        arms=recomputed(state.pulls.values(), lambda parent: resolve(state, labels, parent), range(count)),
+        arms=recomputed(
+            state.pulls.values(), lambda parent: resolve(state, labels, parent), range(count), settings.prior_mean
+        ),
         reason=f"{len(complete)} of {len(frontier)} candidates have all features, {distinct} of them differ",
     )
 
@@ -68,10 +71,13 @@ def representatives(state: RunState) -> dict[int, int]:
 
     Those that the last clustering named, where they are still in their cluster; before the first one, of all candidates.
     """
+    clusters = clusters_of(state)
+    members: dict[int, list[Candidate]] = {}
+    for candidate in sorted(state.frontier, key=lambda candidate: candidate.id):
+        members.setdefault(clusters[candidate.id], []).append(candidate)
     found = {}
-    for number in sorted({cluster_of(state, candidate.id) for candidate in state.frontier}):
+    for number, here in sorted(members.items()):
         named = state.representatives.get(number)
-        here = members(state, number)
         if named is not None and any(candidate.id == named for candidate in here):
             found[number] = named
         else:

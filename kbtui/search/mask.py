@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from kbtui.search.arms import parents
+from kbtui.search.arms import Board
 from kbtui.search.cluster import representatives
 from kbtui.search.settings import SearchSettings, search_settings
 from kbtui.state.events import Masked
@@ -36,39 +36,47 @@ def mask(state: RunState, pull: int, thresholds: Mapping[str, Scalar]) -> Masked
     one with the most headroom stays (the first in the order of `STRATEGIES` among equals).
     """
     settings = search_settings(thresholds)
-    signatures: dict[int, Signature] = {}
+    board = Board(state)
+    signatures = signatures_of(state)
     held: dict[int, dict[str, str]] = {}
-    for number, representative in representatives(state).items():
-        signature = state.candidates[representative].signature or Signature()
-        signatures[number] = signature
-        fallen = _fallen(state, number, signature, settings)
+    for number, signature in signatures.items():
+        fallen = _fallen(board, number, signature, settings)
         if fallen:
             held[number] = fallen
     return Masked(pull=pull, signatures=signatures, held=held)
 
 
+def signatures_of(state: RunState) -> dict[int, Signature]:
+    """The signature of each cluster's representative, by cluster."""
+    return {
+        number: state.candidates[representative].signature or Signature()
+        for number, representative in representatives(state).items()
+    }
+
+
 def headroom(signature: Signature, strategy: Strategy, settings: SearchSettings) -> float | None:
     """θ − h of the strategy's target, in percent points; None when the resource is unknown."""
     percent = _reading(signature, strategy).percent
-    return None if percent is None else _threshold(settings, strategy) - percent
+    return None if percent is None else threshold_of(settings, strategy) - percent
 
 
-def _fallen(state: RunState, cluster: int, signature: Signature, settings: SearchSettings) -> dict[str, str]:
+def _fallen(board: Board, cluster: int, signature: Signature, settings: SearchSettings) -> dict[str, str]:
     known = {s: room for s in STRATEGIES if (room := headroom(signature, s, settings)) is not None}
-    fallen: dict[str, str] = {s: _reason(signature, s, settings) for s, room in known.items() if room <= 0}
+    fallen: dict[str, str] = {s: reason(signature, s, settings) for s, room in known.items() if room <= 0}
     # What has no move or is banned cannot be what stays: the cluster would be left without an arm.
-    playable = [s for s in STRATEGIES if parents(state, cluster, s) and not state.banned(cluster, s)]
+    playable = [s for s in STRATEGIES if board.playable(cluster, s)]
     if playable and all(strategy in fallen for strategy in playable):
         del fallen[max(playable, key=known.__getitem__)]
     return fallen
 
 
-def _reason(signature: Signature, strategy: Strategy, settings: SearchSettings) -> str:
+def reason(signature: Signature, strategy: Strategy, settings: SearchSettings) -> str:
+    """Why the strategy's resource counts as saturated, as "DRAM 83.2 % ≥ 75 %"; its reading must be known."""
     reading = _reading(signature, strategy)
     modelled = "~" if reading.source == "model" else ""
     suffix = " modelled" if reading.source == "model" else ""
     name = TARGETS[strategy].upper()
-    return f"{name} {modelled}{_percent(reading.percent or 0.0)}{suffix} ≥ {_percent(_threshold(settings, strategy))}"
+    return f"{name} {modelled}{_percent(reading.percent or 0.0)}{suffix} ≥ {_percent(threshold_of(settings, strategy))}"
 
 
 def _percent(value: float) -> str:
@@ -80,6 +88,7 @@ def _reading(signature: Signature, strategy: Strategy) -> Reading:
     return reading
 
 
-def _threshold(settings: SearchSettings, strategy: Strategy) -> float:
+def threshold_of(settings: SearchSettings, strategy: Strategy) -> float:
+    """θ of the strategy's target, in percent of peak."""
     threshold: float = getattr(settings, f"threshold_{TARGETS[strategy]}")
     return threshold

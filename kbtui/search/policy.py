@@ -1,8 +1,7 @@
 """The interface of a policy. One idea, one file, in `search/policies/`.
 
 A policy proposes; it is told by the event fold, which it reads as `RunState`. It keeps nothing between calls, so that
-resume and replay
-need no policy state. Every draw comes from `draw(seed, pull, purpose)`.
+resume and replay need no policy state. Every draw comes from `draw(seed, pull, purpose)`.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from enum import IntEnum
 import msgspec
 import numpy as np
 
+from kbtui.state.events import Masked
 from kbtui.state.records import ArmScore, Scalar, Strategy
-from kbtui.state.run_state import RunState
+from kbtui.state.run_state import Candidate, RunState
 
 
 class Purpose(IntEnum):
@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     MOVE = 3
     TIE = 4
     INPUTS = 5
+    BELIEF = 6
 
 
 def draw(seed: int, pull: int, purpose: Purpose) -> np.random.Generator:
@@ -63,8 +64,7 @@ class Policy(ABC):
         """Up to `n` choices for the pulls numbered `pull`, `pull + 1`, ...; empty when no arm is left.
 
         Arms that are banned, or whose strategy has no move on any parent of the cluster, are never chosen. Pulls in
-        flight
-        (`state.open_pulls`) count as played. A forced arm is not a policy's business: the engine asks `force` instead.
+        flight (`state.open_pulls`) count as played. A forced arm is not a policy's business: the engine asks `force`.
         """
 
     @abstractmethod
@@ -72,3 +72,14 @@ class Policy(ABC):
         self, state: RunState, pull: int, strategy: Strategy, cluster: int | None, parent_id: int | None
     ) -> Choice | None:
         """The choice for an arm that a person forced; None when it has no parent with a move."""
+
+    @abstractmethod
+    def mask(self, state: RunState, pull: int) -> Masked:
+        """The clusters' signatures, and the arms that the policy refuses because of them. Asked before `propose`."""
+
+    @abstractmethod
+    def reward(self, parent: Candidate, child: Candidate | None) -> float:
+        """What the arm of a pull that made `child` of `parent` learns, 0 or more; 0 when the child failed or is None.
+
+        What is kept as the best is another question, answered by the judge against the best so far.
+        """

@@ -8,13 +8,25 @@ import msgspec
 
 from kbtui.errors import UsageError
 from kbtui.search.arm_policy import ArmPolicy
+from kbtui.search.policies.best_of_n import BestOfNPolicy
+from kbtui.search.policies.max_ucb import MaxUcbPolicy
 from kbtui.search.policies.paper import PaperPolicy
 from kbtui.search.policies.random import RandomPolicy
 from kbtui.search.policies.round_robin import RoundRobinPolicy
+from kbtui.search.policies.thompson import ThompsonPolicy
+from kbtui.search.policies.ucb import UcbPolicy
 from kbtui.search.policy import Policy
 from kbtui.state.records import Scalar
 
-_ARM_POLICIES: tuple[type[ArmPolicy], ...] = (PaperPolicy, RoundRobinPolicy, RandomPolicy)
+_ARM_POLICIES: tuple[type[ArmPolicy], ...] = (
+    PaperPolicy,
+    UcbPolicy,
+    ThompsonPolicy,
+    MaxUcbPolicy,
+    BestOfNPolicy,
+    RoundRobinPolicy,
+    RandomPolicy,
+)
 POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _ARM_POLICIES}
 """By the name that `--policy` takes."""
 

@@ -1,25 +1,63 @@
-"""What a pull earned, and what its arm knows after it. KernelBand (arXiv 2511.18868)."""
+"""What a pull earned, and what its arm knows after it."""
 
 from __future__ import annotations
 
+import math
+
 from kbtui.search.arms import cluster_of, statistics, updated
+from kbtui.search.settings import settings_of
 from kbtui.state.events import Rewarded
 from kbtui.state.records import Strategy
 from kbtui.state.run_state import Candidate, RunState
 
+TYPICAL_GAIN = 0.1
+"""Spread of true log gains that measured ones are shrunk by: most moves change a kernel's time by some 10 %."""
+_INTERVAL = 2 * 1.96
+"""Standard errors between the ends of a 95 % interval."""
+
 
 def paper_reward(parent: Candidate, child: Candidate | None) -> float:
-    """max(0, (T_parent − T_child) / T_parent), in [0, 1); 0 when the child failed or either has no time.
+    """max(0, (T_parent − T_child) / T_parent), in [0, 1); 0 when the child failed or either has no time. KernelBand
+    (arXiv 2511.18868).
 
     Times are the run's objective, from ratios to the common baseline: T_child / T_parent = ratio_parent / ratio_child.
     Both ratios are measured or both are modelled; a measured one is never set against a modelled one.
     """
-    if child is None or not child.correct:
+    gain = _log_gain(parent, child)
+    return 0.0 if gain is None else max(0.0, -math.expm1(-gain))
+
+
+def learning_reward(parent: Candidate, child: Candidate | None) -> float:
+    """max(0, g·τ² / (τ² + s²)) with g = ln(T_parent / T_child), its standard error s, and τ = `TYPICAL_GAIN`.
+
+    The factor is the posterior mean of a gain that is N(0, τ²) at first: a gain within the noise is worth next to
+    nothing, a clear one all of itself. Logarithms add up along a chain of versions, so that two steps of 10 % earn
+    the same from a fast parent as from a slow one. 0 when the child failed, is no faster, or either has no time: only
+    what is faster is kept. A modelled time has no noise, hence s = 0.
+    """
+    gain = _log_gain(parent, child)
+    if gain is None or child is None:
         return 0.0
+    error = math.hypot(_standard_error(parent), _standard_error(child))
+    return max(0.0, gain) * TYPICAL_GAIN**2 / (TYPICAL_GAIN**2 + error**2)
+
+
+def _log_gain(parent: Candidate, child: Candidate | None) -> float | None:
+    """ln(T_parent / T_child); None when the child failed or they have no times of one kind."""
+    if child is None or not child.correct:
+        return None
     for above, below in ((parent.ratio, child.ratio), (parent.estimate, child.estimate)):
         if above is not None and below is not None and above > 0 and below > 0:
-            return max(0.0, 1.0 - above / below)
-    return 0.0
+            return math.log(below / above)
+    return None
+
+
+def _standard_error(candidate: Candidate) -> float:
+    """Of the logarithm of the measured ratio to the baseline, from its interval; 0 for the baseline and without one."""
+    timing = candidate.timing
+    if timing is None or timing.low is None or timing.high is None or not 0 < timing.low <= timing.high:
+        return 0.0
+    return math.log(timing.high / timing.low) / _INTERVAL
 
 
 def rewarded(
@@ -38,7 +76,7 @@ def rewarded(
     """
     begun = state.pulls.get(pull)
     now = cluster_of(state, begun.parent_id) if begun is not None else cluster
-    pulls, mean = updated(*statistics(state, now, strategy), reward)
+    pulls, mean = updated(*statistics(state, now, strategy, settings_of(state).prior_mean), reward)
     return Rewarded(
         pull=pull,
         cluster=now,

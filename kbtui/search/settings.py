@@ -16,7 +16,7 @@ Percent = Annotated[float, msgspec.Meta(gt=0, le=100)]
 
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every policy has: clusters, masks and the draw of a parent."""
+    """What every policy has: clusters, masks, the draw of a parent, what is believed at first, rests."""
 
     clusters: Annotated[int, msgspec.Meta(ge=1, le=6)] = 3
     """K. At most 6, since names are matched by trying every order."""
@@ -27,7 +27,22 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     threshold_dram: Percent = 75.0
     threshold_l2: Percent = 75.0
     temperature: Positive = 1.0
-    """Of the softmax over headrooms as fractions of peak: 0.1 makes ten points of headroom worth a factor e."""
+    """Of the draw of a parent. Under `paper` of a softmax over headrooms as fractions of peak: 0.1 makes ten points of
+    headroom worth a factor e. Elsewhere of one over log speeds: 0.1 makes a parent that is 10 % faster e times as likely."""
+    prior_mean: Annotated[float, msgspec.Meta(ge=0)] = 0.5
+    """μ of an arm that was never played, in the unit of the policy's reward."""
+    rest: Annotated[int, msgspec.Meta(ge=1)] = 10
+    """Rewarded pulls for which an arm rests for a parent after three known versions in a row."""
+
+
+class SoftSettings(SearchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the policies beside the published one have: masks are a prior, parents are drawn by speed."""
+
+    temperature: Positive = 0.1
+    prior_mean: Annotated[float, msgspec.Meta(gt=0)] = 0.1
+    """Log gain that is expected of an arm without a pull: 0.1 is about 10 %."""
+    saturated: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    """Weight of an arm whose resource is at 100 % of peak; 1 switches masks off."""
 
 
 _NAMES = frozenset(SearchSettings.__struct_fields__)

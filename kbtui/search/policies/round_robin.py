@@ -6,23 +6,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kbtui.search.arm_policy import ArmPolicy
-from kbtui.search.arms import PRIOR_PULLS
+from kbtui.search.arm_policy import Arm, Rating
+from kbtui.search.arms import PRIOR_PULLS, Board
+from kbtui.search.soft_policy import SoftPolicy
 from kbtui.state.records import ArmScore
 
 
-class RoundRobinPolicy(ArmPolicy):
-    """The arm with the fewest pulls, in the order of clusters and strategies; rewards do not matter."""
+class RoundRobinPolicy(SoftPolicy):
+    """The arm with the fewest pulls for its weight, in the order of clusters and strategies; rewards do not matter."""
 
     name = "round_robin"
-    summary = "every arm that is not held back in turn, whatever it earned"
+    summary = "every arm in turn, whatever it earned; one with a saturated resource skips turns"
     source = "in-tree"
 
-    def rate(self, mean: float, pulls: float, t: int) -> tuple[float, float]:  # noqa: ARG002
-        return 0.0, -pulls
+    def rate(self, board: Board, arms: Sequence[Arm], generator: np.random.Generator) -> list[Rating]:  # noqa: ARG002
+        return [Rating(score=-arm.pulls / arm.prior.weight) for arm in arms]
 
     def reason(self, chosen: ArmScore, arms: int) -> str:
-        return f"played {chosen.pulls - PRIOR_PULLS:.0f} times, the fewest of {arms} arms"
+        return f"played {chosen.pulls - PRIOR_PULLS:.0f} times, the fewest of {arms} arms for what is expected of it"
 
     def pick(self, eligible: Sequence[ArmScore], generator: np.random.Generator) -> ArmScore:  # noqa: ARG002
         return max(eligible, key=lambda arm: arm.score)
