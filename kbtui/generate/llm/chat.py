@@ -62,7 +62,7 @@ class Failure(Exception):
     """A request came to nothing; the provider is at fault, never the arm. `str(failure)` is one sentence without secrets.
 
     `wait_s` is what the provider asked to wait, None when it did not say. `parameter` is the refused one. `partial` is
-    what had arrived (it may be charged for).
+    what had arrived and `usage` what the provider counted, (prompt, completion) tokens: it may charge for either.
     """
 
     def __init__(
@@ -74,9 +74,11 @@ class Failure(Exception):
         wait_s: float | None = None,
         parameter: str = "",
         partial: str = "",
+        usage: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(reason)
-        self.kind, self.status, self.wait_s, self.parameter, self.partial = kind, status, wait_s, parameter, partial
+        self.kind, self.status, self.wait_s = kind, status, wait_s
+        self.parameter, self.partial, self.usage = parameter, partial, usage
 
     @property
     def transient(self) -> bool:

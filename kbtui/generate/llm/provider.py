@@ -18,12 +18,14 @@ from typing import Any
 
 from kbtui import clock
 from kbtui.errors import UsageError
-from kbtui.generate.llm.chat import Answer, Chat, Failure, OnText, Question
+from kbtui.generate.llm.chat import Answer, Chat, Failure, FailureKind, OnText, Question
 from kbtui.generate.llm.failures import failure
 from kbtui.generate.llm.settings import LlmSettings, Weighted, is_local
 
 NO_KEY = "none"
 """Sent to a local server that asks for no key: the client library insists on one."""
+CLIENT_MARGIN_S = 30.0
+"""The client libraries' own timeouts come later than ours: they would call a silence a dropped connection."""
 _importing = threading.Lock()
 
 
@@ -155,16 +157,9 @@ class LiteLlm(Chat):
         try:
             async with asyncio.timeout(self._settings.silence_s):
                 stream = await self._litellm.acompletion(**self._arguments(question))
-            chunks = aiter(stream)
-            while True:
-                async with asyncio.timeout(self._settings.silence_s):
-                    chunk = await anext(chunks, None)
-                if chunk is None:
-                    break
-                reply.take(chunk, clock.monotonic() - began)
+            await self._receive(stream, reply, began)
         except TimeoutError:
-            silence = f"nothing came for {self._settings.silence_s:g} s"
-            raise Failure("timeout", silence, partial=reply.text + reply.reasoning) from None
+            raise reply.failure("timeout", f"nothing came for {self._settings.silence_s:g} s") from None
         except Exception as error:
             # litellm raises its own classes, those of client libraries and of httpx alike; what is none of theirs has no
             # status and is no fault of a provider.
@@ -172,6 +167,20 @@ class LiteLlm(Chat):
                 raise
             raise failure(error, question.parameters, reply.text + reply.reasoning) from error
         return self._whole(question, reply, clock.monotonic() - began)
+
+    async def _receive(self, stream: Any, reply: _Growing, began: float) -> None:
+        try:
+            while True:
+                async with asyncio.timeout(self._settings.silence_s):
+                    chunk = await anext(stream, None)
+                if chunk is None:
+                    break
+                reply.take(chunk, clock.monotonic() - began)
+            if not any(getattr(chunk, "usage", None) is not None for chunk in stream.chunks):
+                reply.forget_usage()  # litellm made it up by a tokenizer of its own, without a word
+        finally:
+            # However it ends: a reply that nobody waits for must not go on being written and charged.
+            await stream.aclose()
 
     def _arguments(self, question: Question) -> dict[str, Any]:
         model = self._models[question.model]
@@ -183,7 +192,7 @@ class LiteLlm(Chat):
             "max_tokens": question.most_tokens,
             "max_retries": 0,
             "num_retries": 0,
-            "timeout": self._settings.silence_s,
+            "timeout": self._settings.silence_s + CLIENT_MARGIN_S,
             **question.parameters,
         }
         if self._settings.api_base:
@@ -194,13 +203,11 @@ class LiteLlm(Chat):
 
     def _whole(self, question: Question, reply: _Growing, seconds: float) -> Answer:
         if reply.finish is None:
-            raise Failure("dropped", "the stream ended without saying why", partial=reply.text + reply.reasoning)
+            raise reply.failure("dropped", "the stream ended without saying why")
         if reply.finish == "content_filter":
-            raise Failure(
-                "filtered", "the provider's content filter cut the reply", partial=reply.text + reply.reasoning
-            )
+            raise reply.failure("filtered", "the provider's content filter cut the reply")
         if not reply.text.strip() and reply.finish != "length":
-            raise Failure("empty", "the reply was empty", partial=reply.reasoning)
+            raise reply.failure("empty", "the reply was empty")
         cost = None
         if reply.prompt_tokens is not None and reply.completion_tokens is not None:
             cost = self.cost(question.model, reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens)
@@ -228,6 +235,16 @@ class _Growing:
         self.completion_tokens: int | None = None
         self.cached_tokens = 0
         self.first_token_s: float | None = None
+
+    def failure(self, kind: FailureKind, reason: str) -> Failure:
+        """A failure that knows what had come until then."""
+        usage = None
+        if self.prompt_tokens is not None and self.completion_tokens is not None:
+            usage = (self.prompt_tokens, self.completion_tokens)
+        return Failure(kind, reason, partial=self.text + self.reasoning, usage=usage)
+
+    def forget_usage(self) -> None:
+        self.prompt_tokens = self.completion_tokens = None
 
     def take(self, chunk: Any, elapsed: float) -> None:
         for choice in chunk.choices[:1]:

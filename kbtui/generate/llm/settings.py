@@ -32,8 +32,8 @@ class LlmSettings(Record, frozen=True, kw_only=True):
     repairs: int = 2
     most_tokens: int = 16_384
     prompt_tokens: int = 16_384
-    silence_s: float = 180.0
-    deadline_s: float = 600.0
+    silence_s: float = 300.0
+    deadline_s: float = 900.0
     requests_per_minute: float = 0.0
     prompts: str = ""
 
