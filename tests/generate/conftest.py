@@ -24,6 +24,7 @@ ENTRIES = {
     "flat_tiles": "product",
     "row_softmax": "softmax",
     "looped_row": "norm",
+    "moved_pointers": "scaled",
 }
 BUNDLED = sorted(path.parent.name for path in library_dir().glob("*/kernel.py"))
 

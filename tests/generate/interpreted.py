@@ -18,7 +18,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, generator=GENERATOR).to(dtype)
 
 
-def cases(entry: str) -> list[tuple[tuple[object, ...], torch.Tensor]]:
+def cases(entry: str) -> list[tuple[tuple[object, ...], torch.Tensor | tuple[torch.Tensor, ...]]]:
     """Arguments and expected result; sizes that no block divides."""
     if entry == "vector_add":
         x, y = randn(2500), randn(2500)
@@ -38,6 +38,11 @@ def cases(entry: str) -> list[tuple[tuple[object, ...], torch.Tensor]]:
     if entry == "layer_norm":
         x, w, b = randn(7, 1500), randn(1500), randn(1500)
         return [((x, w, b, 1e-5), torch.nn.functional.layer_norm(x, (1500,), w, b, 1e-5))]
+    if entry == "scaled":
+        x, w, b = randn(7, 1500), randn(1500), randn(1500)
+        r = torch.rsqrt(x.var(-1, unbiased=False) + 1e-5)
+        y = (x - x.mean(-1, keepdim=True)) * r[:, None] * w
+        return [((x, w, b, 1e-5), (y + b, r)), ((x, w, None, 1e-5), (y, r))]
     if entry == "transpose":
         x = randn(70, 45)
         return [((x,), x.T.contiguous())]

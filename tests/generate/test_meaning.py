@@ -33,6 +33,7 @@ STYLES = {
     "flat_tiles": "product",
     "looped_row": "norm",
     "square_tiles": "transpose",
+    "moved_pointers": "scaled",
 }
 
 

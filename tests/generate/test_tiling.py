@@ -6,7 +6,7 @@ import pytest
 
 from kbtui.generate.moves.block_size import BlockSize
 from kbtui.generate.moves.looped_row import LoopedRow
-from kbtui.generate.moves.program_loop import TilesPerProgram
+from kbtui.generate.moves.program_loop import PipelinedTiles, TilesPerProgram
 
 
 def test_literal_at_the_launch_with_a_lambda_grid(changes):
@@ -182,10 +182,15 @@ def test_more_rows_where_the_kernel_loops_already(changes, read):
         ("    row_idx = tl.program_id(0)\n", "    row_idx = tl.program_id(0)\n    if row_idx > 7:\n        return\n"),
         (
             "    row_idx = tl.program_id(0)\n",
-            "    row_idx = tl.program_id(0)\n    input_ptr += row_idx * input_row_stride\n",
+            "    row_idx = tl.program_id(0)\n    tl.atomic_cas(output_ptr, 0, 1)\n",
         ),
-        ("    row_idx = tl.program_id(0)\n", "    row_idx = tl.program_id(0) + tl.program_id(1)\n"),
-        ("softmax_kernel[(n_rows,)](", "softmax_kernel[(n_rows, 1)]("),
+        (
+            "    row_idx = tl.program_id(0)\n",
+            "    row_idx = tl.program_id(0)\n    while tl.load(input_ptr) > 0:\n        pass\n",
+        ),
+        ("    row_idx = tl.program_id(0)\n", "    row_idx = tl.program_id(0)\n    BLOCK_SIZE = row_idx\n"),
+        ("    row_idx = tl.program_id(0)\n", "    row_idx = tl.program_id(0) + tl.num_programs(0)\n"),
+        ("    y = torch.empty_like(x)\n", "    grid = (n_rows,)\n    n_rows = 1\n    y = torch.empty_like(x)\n"),
         ("softmax_kernel[(n_rows,)](", "softmax_kernel[(next(counter),)]("),
         ("softmax_kernel[(n_rows,)](", "softmax_kernel[(n_cols // 64,)]("),
     ],
@@ -193,7 +198,48 @@ def test_more_rows_where_the_kernel_loops_already(changes, read):
 def test_no_loop_over_tiles_where_it_would_change_the_meaning(changes, read, old, new):
     source = read("row_softmax").source
     assert old in source
-    assert changes(TilesPerProgram(), "softmax", source.replace(old, new)) == {}
+    source = source.replace(old, new)
+    if "grid =" in new:
+        source = source.replace("softmax_kernel[(n_rows,)](", "softmax_kernel[grid](")
+    assert changes(TilesPerProgram(), "softmax", source) == {}
+
+
+def test_pointers_that_move_start_again_for_each_tile(changes):
+    lines = changes(TilesPerProgram(), "moved_pointers")["2 tiles a program"]
+    assert [line for line in lines if "_tile" in line and line.startswith("+")] == [
+        "+X_tile = X",
+        "+Y_tile = Y",
+        "+r_tile = r",
+        "+Y_tile += row_idx * Y_row_stride",
+        "+X_tile += row_idx * X_row_stride",
+        "+r_tile += row_idx",
+        "+x = tl.load(X_tile + col_offsets, mask=mask, other=0.0).to(tl.float32)",
+        "+tl.store(r_tile, inverse)",
+        "+tl.store(Y_tile + col_offsets, y, mask=mask)",
+    ]
+
+
+def test_each_dimension_of_a_grid_has_its_own_loop(changes):
+    found = changes(TilesPerProgram(), "matmul")
+    assert list(found) == [
+        "2 tiles a program along axis 0",
+        "4 tiles a program along axis 0",
+        "2 tiles a program along axis 1",
+        "4 tiles a program along axis 1",
+    ]
+    lines = found["2 tiles a program along axis 1"]
+    assert "+for step in range(tl.cdiv(tiles - tl.program_id(1), tl.num_programs(1))):" in lines
+    assert "+grid = (triton.cdiv(m, BLOCK_M), triton.cdiv(triton.cdiv(n, BLOCK_N), 2))" in lines
+    assert "+tiles=triton.cdiv(n, BLOCK_N)," in lines
+
+
+def test_pipelined_tiles_where_a_tile_has_no_loop(changes):
+    found = changes(PipelinedTiles(), "vector_add")
+    assert list(found) == ["4 tiles in 2 stages", "4 tiles in 3 stages"]
+    header = "+for step in tl.range(tl.cdiv(tiles - tl.program_id(0), tl.num_programs(0)), num_stages=2):"
+    assert header in found["4 tiles in 2 stages"]
+    assert changes(PipelinedTiles(), "matmul") == {}
+    assert changes(PipelinedTiles(), "cross_entropy") == {}
 
 
 def test_row_in_pieces(changes):
@@ -246,12 +292,20 @@ def test_pieces_of_a_row_are_tiles_like_any_other(changes, read):
         ("tl.sum(numerator, axis=0)", "tl.sum(numerator, axis=0, keep_dims=True)"),
         (
             "    numerator = tl.exp(row_minus_max)\n",
-            "    numerator = tl.exp(row_minus_max)\n    numerator = numerator * 2\n",
+            "    numerator = tl.exp(row_minus_max)\n    n_cols = n_cols - 1\n",
         ),
+        (
+            "    numerator = tl.exp(row_minus_max)\n",
+            "    numerator = tl.exp(row_minus_max)\n    row_idx = numerator * 2\n",
+        ),
+        (
+            "    numerator = tl.exp(row_minus_max)\n",
+            "    tl.store(output_ptr + col_offsets, row)\n    numerator = tl.load(output_ptr + col_offsets)\n",
+        ),
+        ("softmax_kernel[(n_rows,)](", "softmax_kernel[lambda meta: (n_rows // meta['BLOCK_SIZE'],)]("),
         ("    row_idx = tl.program_id(0)\n", "    row_idx = tl.program_id(0)\n    if row_idx > 7:\n        return\n"),
         ("col_offsets < n_cols, other", "col_offsets <= n_cols, other"),
         ("triton.next_power_of_2(n_cols)", "1024"),
-        ("triton.next_power_of_2(n_cols)", "max(n_cols, 16)"),
     ],
 )
 def test_rows_that_are_not_understood_stay(changes, read, old, new):

@@ -39,6 +39,7 @@ class _Flow:
 class BlockSize(Move):
     name = "block_size"
     strategy: Strategy = "tiling"
+    kind = "parameter"
     summary = (
         "double or halve the size of a tile where it is written (launch, wrapper, default, constant, autotune list), "
         "with the grid; needs a grid or a loop that follows, and a mask to grow"

@@ -27,6 +27,7 @@ _PLAIN_ARGUMENTS = 3
 class EvictionPolicy(Move):
     name = "eviction_policy"
     strategy: Strategy = "access_layout"
+    kind = "parameter"
     summary = "evict_first on what is read or written once, evict_last on what other programs or later loads read again"
 
     def sites(self, module: KernelModule) -> list[Site]:
@@ -55,6 +56,7 @@ class EvictionPolicy(Move):
 class CacheModifier(Move):
     name = "cache_modifier"
     strategy: Strategy = "access_layout"
+    kind = "parameter"
     summary = ".cg (past L1) on loads of what is read once, .cs (streaming) on stores of what is not read back"
 
     def sites(self, module: KernelModule) -> list[Site]:

@@ -25,6 +25,7 @@ _HARMLESS = {
 class DroppedCopy(Move):
     name = "dropped_copy"
     strategy: Strategy = "fusion"
+    kind = "structural"
     summary = "x = x.contiguous() leaves the wrapper where every launch that takes x takes its strides too"
 
     def sites(self, module: KernelModule) -> list[Site]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kbtui.generate.tree.module import KernelModule
 from kbtui.generate.tree.nodes import Edits
@@ -35,6 +36,8 @@ class Move(ABC):
     name: str
     """As in docs/moves.md."""
     strategy: Strategy
+    kind: Literal["parameter", "structural"]
+    """Whether it changes numbers and hints only, or what the program does in which order."""
     summary: str
     """One line: what it changes and when it is offered."""
 

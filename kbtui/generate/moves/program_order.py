@@ -24,6 +24,7 @@ LEAST_GROUP, MOST_GROUP = 1, 32
 class GroupedOrder(Move):
     name = "grouped_order"
     strategy: Strategy = "reordering"
+    kind = "structural"
     summary = "programs of a two-dimensional tiling go in groups of rows (tl.swizzle2d), where programs share tiles"
 
     def sites(self, module: KernelModule) -> list[Site]:
@@ -53,6 +54,7 @@ def _followed_by(code: str) -> Edit:
 class GroupSize(Move):
     name = "group_size"
     strategy: Strategy = "reordering"
+    kind = "parameter"
     summary = "double or halve how many rows of tiles a group of programs takes (swizzle2d, GROUP parameters)"
 
     def sites(self, module: KernelModule) -> list[Site]:
@@ -109,6 +111,7 @@ def _group_parameters(flow: KernelFlow) -> list[str]:
 class SwapAxes(Move):
     name = "swap_axes"
     strategy: Strategy = "reordering"
+    kind = "structural"
     summary = "the two first dimensions of the grid change places: neighbouring programs differ in the other index"
 
     def sites(self, module: KernelModule) -> list[Site]:

@@ -7,7 +7,7 @@ from kbtui.generate.moves.cache import CacheModifier, EvictionPolicy
 from kbtui.generate.moves.dropped_copy import DroppedCopy
 from kbtui.generate.moves.looped_row import LoopedRow
 from kbtui.generate.moves.move import Move
-from kbtui.generate.moves.program_loop import Persistent, TilesPerProgram
+from kbtui.generate.moves.program_loop import Persistent, PipelinedTiles, TilesPerProgram
 from kbtui.generate.moves.program_order import GroupedOrder, GroupSize, SwapAxes
 from kbtui.generate.moves.stages import LaunchStages, LoopStages
 from kbtui.generate.moves.unroll import LoopUnroll, StaticRange
@@ -22,6 +22,7 @@ def all_moves() -> list[Move]:
         LoopedRow(),
         FewerWarps(),
         DroppedCopy(),
+        PipelinedTiles(),
         LaunchStages(),
         LoopStages(),
         LoopUnroll(),

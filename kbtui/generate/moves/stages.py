@@ -26,6 +26,7 @@ FIRST_STAGES = (2, 3, 4)
 class LaunchStages(Move):
     name = "launch_stages"
     strategy: Strategy = "pipeline"
+    kind = "parameter"
     summary = "num_stages of the launch one up or down; only with a tl.dot in a loop, where Triton acts on it"
 
     def sites(self, module: KernelModule) -> list[Site]:
@@ -56,6 +57,7 @@ def _dots_in_loops(flow: KernelFlow) -> bool:
 class LoopStages(Move):
     name = "loop_stages"
     strategy: Strategy = "pipeline"
+    kind = "parameter"
     summary = (
         "num_stages of one loop through tl.range, for loops with loads: unlike the launch's it acts without tl.dot"
     )

@@ -23,6 +23,7 @@ MOST_UNROLLED = 8
 class LoopUnroll(Move):
     name = "loop_unroll"
     strategy: Strategy = "pipeline"
+    kind = "parameter"
     summary = "loop_unroll_factor of one loop through tl.range: the loads of several iterations issue together"
 
     def sites(self, module: KernelModule) -> list[Site]:
@@ -56,6 +57,7 @@ class LoopUnroll(Move):
 class StaticRange(Move):
     name = "static_range"
     strategy: Strategy = "pipeline"
+    kind = "parameter"
     summary = "a loop of up to 8 iterations known from its literals unrolled by tl.static_range, or rolled up again"
 
     def sites(self, module: KernelModule) -> list[Site]:

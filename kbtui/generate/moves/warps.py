@@ -24,6 +24,7 @@ COMPUTED_FEWER, COMPUTED_MORE = 2, 8
 class FewerWarps(Move):
     name = "fewer_warps"
     strategy: Strategy = "vectorization"
+    kind = "parameter"
     summary = "halve num_warps (launch, wrapper, autotune list): more elements a thread for the same tile"
 
     def sites(self, module: KernelModule) -> list[Site]:
@@ -33,6 +34,7 @@ class FewerWarps(Move):
 class MoreWarps(Move):
     name = "more_warps"
     strategy: Strategy = "reordering"
+    kind = "parameter"
     summary = "double num_warps (launch, wrapper, autotune list): more warps for the scheduler to interleave"
 
     def sites(self, module: KernelModule) -> list[Site]:

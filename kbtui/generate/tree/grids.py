@@ -21,13 +21,27 @@ def grid_tuple(module: KernelModule, launch: Launch) -> cst.Tuple | None:
         name = expression.value
         owner = launch.scope.owner(name)
         bindings = owner.bindings.get(name, []) if owner is not None else []
-        others = [other for other in module.launches if other.kernel is not launch.kernel and _uses(other, name)]
+        others = [
+            other
+            for other in module.launches
+            if other.kernel is not launch.kernel and _uses(other, name) and other.scope.owner(name) is owner
+        ]
         if len(bindings) != 1 or others:
             return None
         expression = bindings[0].value
     if isinstance(expression, cst.Lambda):
         expression = expression.body
     return expression if isinstance(expression, cst.Tuple) else None
+
+
+def grid_counts(module: KernelModule, launch: Launch) -> list[cst.BaseExpression] | None:
+    """The numbers of programs along each dimension as they are written: a tuple's elements, or those of `kernel[a, b]`."""
+    if len(launch.grid) > 1:
+        return launch.grid
+    grid = grid_tuple(module, launch)
+    if grid is None or any(isinstance(e, cst.StarredElement) for e in grid.elements):
+        return None
+    return [e.value for e in grid.elements]
 
 
 def _uses(launch: Launch, name: str) -> bool:

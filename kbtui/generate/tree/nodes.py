@@ -73,6 +73,13 @@ def parents(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode]:
     return above
 
 
+def is_bare_return(statement: cst.CSTNode) -> bool:
+    """Whether it is `return` alone: at the end of a body it does nothing."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return False
+    return isinstance(statement.body[0], cst.Return) and statement.body[0].value is None
+
+
 def rebuild(root: cst.Module, edits: Edits, above: Mapping[cst.CSTNode, cst.CSTNode]) -> cst.Module:
     """The tree with `edits` made, inner ones first. Everything else is shared with `root`, layout and comments included.
 

@@ -1,14 +1,15 @@
-"""Straight kernels over one row: which values are tiles, which are reductions of them, and the same work in a loop."""
+"""Straight kernels over one row: which values are tiles, and which are reductions of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import libcst as cst
 
+from kbtui.generate.tree.access import base_parameter
 from kbtui.generate.tree.flow import TL, KernelFlow
-from kbtui.generate.tree.nodes import Edit, children, find, substitute, walk
+from kbtui.generate.tree.nodes import children, find, is_bare_return, walk
 from kbtui.generate.tree.origins import integer
 
 REDUCTIONS = {f"{TL}.sum": "sum", f"{TL}.max": "max", f"{TL}.min": "min"}
@@ -18,17 +19,20 @@ _ELEMENTWISE_NAMES = (
 )  # fmt: skip
 _ELEMENTWISE = {"float", *(f"{TL}.{name}" for name in _ELEMENTWISE_NAMES)}
 _ELEMENTWISE_MODULES = (f"{TL}.math.", f"{TL}.extra.")
-_INFINITY = {"max": '-float("inf")', "min": 'float("inf")'}
 
 
 @dataclass(eq=False)
-class _Line:
-    """One statement: the name it binds (None: a call for its effect), whether it is made of tiles, its reductions inner first."""
+class Line:
+    """One statement of a row's kernel."""
 
-    node: cst.SimpleStatementLine
-    name: str | None
+    node: cst.SimpleStatementLine | cst.If
+    binds: frozenset[str]
     tile: bool
+    """Whether it is made of tiles."""
+    stores: bool
+    """Whether it is there for its effect on tiles in memory."""
     reductions: list[cst.Call]
+    """Inner first."""
     needs: set[str] = field(default_factory=set)
     """The names of tiles it reads, other than inside its reductions."""
 
@@ -40,98 +44,13 @@ class Row:
     flow: KernelFlow = field(repr=False)
     size: str
     end: str
-    lines: list[_Line] = field(repr=False)
+    lines: list[Line] = field(repr=False)
     aranges: list[cst.Call] = field(repr=False)
 
     @property
     def passes(self) -> int:
         """How often the looped kernel goes over the row."""
         return sum(len(line.reductions) for line in self.lines) + 1
-
-    def looped(self) -> cst.IndentedBlock:
-        """The kernel's body as loops over the row."""
-        return _LoopWriter(self).body()
-
-
-class _LoopWriter:
-    """Writes a row's statements into loops. Statements of tiles wait until a reduction or the last loop needs them."""
-
-    def __init__(self, row: Row) -> None:
-        self._row = row
-        self._module = row.flow.module
-        self._taken = {n.value for n in find(row.flow.kernel.node, cst.Name)}
-        self._start = self._fresh("start")
-        self._edits: dict[cst.CSTNode, Edit] = {call: self._moved(call) for call in row.aranges}
-        self._shown: set[cst.CSTNode] = set()
-
-    def body(self) -> cst.IndentedBlock:
-        body: list[cst.BaseStatement] = []
-        waiting: list[_Line] = []
-        stores: list[_Line] = []
-        for line in self._row.lines:
-            for reduction in line.reductions:
-                body.extend(self._reduced(reduction, waiting))
-            if not line.tile:
-                body.append(self._copy(line))
-            elif line.name is None:
-                stores.append(line)
-            else:
-                waiting.append(line)
-        needed = {name for store in stores for name in store.needs}
-        body.append(self._loop([*map(self._copy, _closure(waiting, needed)), *map(self._copy, stores)]))
-        original = self._row.flow.body
-        assert isinstance(original, cst.IndentedBlock)
-        return original.with_changes(body=body)
-
-    def _reduced(self, reduction: cst.Call, waiting: list[_Line]) -> Iterator[cst.BaseStatement]:
-        """The loop that computes one reduction, and the statement that names its result."""
-        names, size = self._module.names, self._row.size
-        kind = REDUCTIONS[str(names.qualified(reduction.func))]
-        tl = str(names.spell(f"{TL}.zeros")).removesuffix("zeros")
-        parts, result = self._fresh(f"{kind}_parts"), self._fresh(f"row_{kind}")
-        code = self._module.code(substitute(reduction.args[0].value, self._edits, self._module.above))
-        if kind == "sum":
-            yield cst.parse_statement(f"{parts} = {tl}zeros(({size},), dtype={tl}float32)")
-            step = f"{parts} += {code}"
-        else:
-            yield cst.parse_statement(f"{parts} = {tl}full(({size},), {_INFINITY[kind]}, dtype={tl}float32)")
-            step = f"{parts} = {tl}{kind}imum({parts}, {code})"
-        needed = _closure(waiting, {n.value for n in find(reduction.args[0].value, cst.Name)})
-        yield self._loop([*map(self._copy, needed), cst.parse_statement(step)])
-        call = reduction.with_changes(args=[reduction.args[0].with_changes(value=cst.Name(parts)), *reduction.args[1:]])
-        yield cst.parse_statement(f"{result} = {self._module.code(call.with_changes(lpar=[], rpar=[]))}")
-        self._edits[reduction] = lambda _node: cst.Name(result)
-
-    def _loop(self, body: list[cst.BaseStatement]) -> cst.BaseStatement:
-        loop = cst.parse_statement(f"for {self._start} in range(0, {self._row.end}, {self._row.size}):\n    pass\n")
-        assert isinstance(loop, cst.For)
-        return loop.with_changes(body=cst.IndentedBlock(body=body))
-
-    def _copy(self, line: _Line) -> cst.BaseStatement:
-        """The statement with its reductions named; its comments only the first time."""
-        made = substitute(line.node, self._edits, self._module.above)
-        if line.node in self._shown:
-            return made.with_changes(leading_lines=[], trailing_whitespace=cst.TrailingWhitespace())
-        self._shown.add(line.node)
-        return made
-
-    def _moved(self, call: cst.Call) -> Edit:
-        start, alone = self._start, isinstance(self._module.above[call], cst.Assign)
-
-        def edit(node: cst.CSTNode) -> cst.CSTNode:
-            assert isinstance(node, cst.BaseExpression)
-            moved = cst.BinaryOperation(cst.Name(start), cst.Add(), node)
-            return moved if alone else moved.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-
-        return edit
-
-    def _fresh(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
 
 
 def read_row(flow: KernelFlow) -> Row | None:
@@ -149,7 +68,7 @@ def read_row(flow: KernelFlow) -> Row | None:
     reader = _Reader(flow, sizes[0])
     lines = reader.lines(flow.body)
     end = reader.end()
-    if lines is None or end is None or not _stores_last(lines):
+    if lines is None or end is None or not _stores_can_wait(flow, lines):
         return None
     return Row(flow, sizes[0], end, lines, reader.aranges)
 
@@ -171,42 +90,103 @@ class _Reader:
         ]
         self._size = size
         self._tiles: set[str] = set()
+        self._numbers: set[str] = set(flow.scope.parameters)
+        """Names of what is no tile."""
         self._plain: set[str] = set()
         """Tiles that are the column numbers themselves."""
+        self._in_tiles: set[str] = set()
+        """Names that statements of tiles mention: those run again in each loop, so none of them may change later."""
 
-    def lines(self, body: cst.IndentedBlock) -> list[_Line] | None:
+    def lines(self, body: cst.IndentedBlock) -> list[Line] | None:
         mentions = sum(isinstance(n, cst.Name) and n.value == self._size for n in walk(body))
         if mentions != len(self.aranges):
             return None
         found = []
-        for statement in body.body:
+        statements = list(body.body)
+        if statements and is_bare_return(statements[-1]):
+            statements.pop()
+        for statement in statements:
             line = self._line(statement)
             if line is None:
                 return None
             found.append(line)
         return found
 
-    def _line(self, statement: cst.BaseStatement) -> _Line | None:
+    def _line(self, statement: cst.BaseStatement) -> Line | None:
+        if isinstance(statement, cst.If):
+            return self._branch(statement)
         if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
             return None
-        small, name = statement.body[0], None
-        if isinstance(small, cst.Assign) and len(small.targets) == 1 and isinstance(small.targets[0].target, cst.Name):
-            name = small.targets[0].target.value
-            if len(self._flow.scope.bindings[name]) != 1 or name in self._flow.scope.parameters:
-                return None
-        elif not isinstance(small, cst.Expr):
+        small = statement.body[0]
+        if isinstance(small, cst.Expr):
+            return self._noted(self._effect(statement, small))
+        if isinstance(small, cst.Assign) and len(small.targets) == 1:
+            target, value, again = small.targets[0].target, small.value, False
+        elif isinstance(small, cst.AugAssign):
+            target, value, again = small.target, small.value, True
+        else:
+            return None
+        if not isinstance(target, cst.Name):
             return None
         reductions: list[cst.Call] = []
-        tile = self._read(small.value, reductions)
-        if tile is None or (tile and name is None and not self._names.calls(small.value, f"{TL}.store")):
+        tile = self._read(value, reductions)
+        if tile is None:
             return None
-        if tile and name is not None:
-            self._tiles.add(name)
-            if any(small.value is call for call in self.aranges):
-                self._plain.add(name)
+        name = target.value
+        tile = tile or (again and name in self._tiles)
+        line = Line(statement, frozenset({name}), tile, False, reductions, self._needs(value, reductions))
+        if again and tile:
+            line.needs.add(name)
+        if any(value is call for call in self.aranges):
+            self._plain.add(name)
+        return self._noted(line)
+
+    def _effect(self, statement: cst.SimpleStatementLine, small: cst.Expr) -> Line | None:
+        reductions: list[cst.Call] = []
+        tile = self._read(small.value, reductions)
+        if tile is None or (tile and not self._names.calls(small.value, f"{TL}.store")):
+            return None
+        return Line(statement, frozenset(), tile, tile, reductions, self._needs(small.value, reductions))
+
+    def _branch(self, statement: cst.If) -> Line | None:
+        """An `if` on a number is one statement, if it only binds tiles, only stores them, or has nothing to do with them."""
+        if self._read(statement.test, []) is not False:
+            return None
+        inner: list[Line] = []
+        for block in _blocks(statement):
+            for each in block:
+                line = self._line(each)
+                if line is None or line.reductions:
+                    return None
+                inner.append(line)
+        kinds = {(line.tile, line.stores) for line in inner}
+        if len(kinds) != 1:
+            return None
+        ((tile, stores),) = kinds
+        binds = frozenset(name for line in inner for name in line.binds)
+        self._in_tiles |= _mentioned(statement.test) if tile else set()
+        # A name that one branch binds only keeps its value in the other: the earlier binding is needed too.
+        needs = {name for line in inner for name in line.needs} | (binds & self._tiles)
+        return Line(statement, binds, tile, stores, [], needs)
+
+    def _noted(self, line: Line | None) -> Line | None:
+        """Refuses a line that changes what an earlier statement of tiles, run again in a later loop, would read."""
+        if line is None:
+            return None
+        if line.tile:
+            if line.binds & self._numbers:
+                return None
+            self._tiles |= line.binds
+            self._in_tiles |= _mentioned(line.node)
+        else:
+            if line.binds & (self._in_tiles | self._tiles):
+                return None
+            self._numbers |= line.binds
+        return line
+
+    def _needs(self, value: cst.CSTNode, reductions: Iterable[cst.Call]) -> set[str]:
         inside = {n for call in reductions for n in walk(call)}
-        needs = {n.value for n in walk(small.value) if isinstance(n, cst.Name) and n not in inside} & self._tiles
-        return _Line(statement, name, tile, reductions, needs)
+        return {n.value for n in walk(value) if isinstance(n, cst.Name) and n not in inside} & self._tiles
 
     def _read(self, node: cst.CSTNode, reductions: list[cst.Call]) -> bool | None:
         """Whether an expression is a tile; None when it does something to a tile that is not known to be elementwise."""
@@ -259,16 +239,33 @@ class _Reader:
         return found.pop() if len(found) == 1 else None
 
 
-def _stores_last(lines: list[_Line]) -> bool:
-    """Whether no reduction follows the first store of a tile, and there is a store."""
-    stores = [i for i, line in enumerate(lines) if line.tile and line.name is None]
-    return bool(stores) and not any(line.reductions for line in lines[stores[0] + 1 :])
+def _blocks(statement: cst.If) -> Iterable[list[cst.BaseStatement]]:
+    """The statements of each branch. One that is written on the line of its `if` or `else` counts as a statement."""
+    here: cst.If | cst.Else | None = statement
+    while here is not None:
+        body = here.body
+        if isinstance(body, cst.SimpleStatementSuite):
+            yield [cst.SimpleStatementLine(body=body.body)]
+        else:
+            yield [s for s in body.body if isinstance(s, cst.BaseStatement)]
+        here = here.orelse if isinstance(here, cst.If) else None
 
 
-def _closure(pending: list[_Line], wanted: set[str]) -> list[_Line]:
-    """The statements among `pending` that the wanted tiles need, in order."""
-    needed = set(wanted)
-    for line in reversed(pending):
-        if line.name in needed:
-            needed |= line.needs
-    return [line for line in pending if line.name in needed]
+def _mentioned(node: cst.CSTNode) -> set[str]:
+    return {n.value for n in find(node, cst.Name)}
+
+
+def _stores_can_wait(flow: KernelFlow, lines: list[Line]) -> bool:
+    """Whether there is a store of a tile, and nothing behind such a store reads what it wrote: all stores move to the end."""
+    stored: set[str] = set()
+    for line in lines:
+        calls = list(find(line.node, cst.Call))
+        loads = {
+            base_parameter(flow, c.args[0].value) for c in calls if flow.module.names.calls(c, f"{TL}.load") and c.args
+        }
+        if stored and (loads & stored or "" in loads | stored):
+            return False
+        if line.stores:
+            stores = [c for c in calls if flow.module.names.calls(c, f"{TL}.store") and c.args]
+            stored |= {base_parameter(flow, c.args[0].value) for c in stores}
+    return bool(stored)
