@@ -11,15 +11,13 @@ from kbtui.engine.outcomes import failed, unjudged
 from kbtui.engine.tools import Tools
 from kbtui.generate.digest import source_digest, syntax_digest
 from kbtui.generate.generator import Exhausted, Request, Written
-from kbtui.search import cluster, mask, reward
+from kbtui.search import cluster, reward
+from kbtui.search.arms import DUPLICATES
 from kbtui.search.policy import Choice, Purpose
 from kbtui.state import events as e
-from kbtui.state.records import BASELINE_ID
+from kbtui.state.records import BASELINE_ID, Owner
 from kbtui.state.run_state import Candidate, Pull
 from kbtui.text import redact
-
-ATTEMPTS = 3
-"""So many duplicates in a row, and the generator has nothing more to give for this parent and strategy."""
 
 
 def write_baseline(tools: Tools) -> None:
@@ -71,7 +69,7 @@ async def choose(tools: Tools, pull: int) -> bool:
         if state.status == "paused" and not state.steps:
             return True  # a person paused the run meanwhile
         tools.emitter.emit(cluster.cluster(state, pull, tools.started.seed))
-    masked = mask.mask(state, pull, tools.policy.parameters)
+    masked = tools.policy.mask(state, pull)
     if (masked.signatures, masked.held) != (state.signatures, state.held):
         tools.emitter.emit(masked)
     while state.forces:
@@ -90,14 +88,15 @@ async def choose(tools: Tools, pull: int) -> bool:
 
 
 async def generate(tools: Tools, pull: Pull) -> None:
-    """Have the pull's candidate written. What has been seen before costs no pull: the generator is asked again, and after
-    `ATTEMPTS` duplicates, or when it says so, the strategy is no arm for this parent any more and the pull is dropped."""
+    """Have the pull's candidate written. What has been seen before costs no pull: the generator is asked again. After
+    `DUPLICATES` in a row the pull is dropped and the arm rests for this parent; when the generator says that there is
+    nothing more, the strategy is no arm for this parent any more."""
     state = tools.state
     parent = state.candidates[pull.parent_id]
     tools.show("generating", f"{pull.strategy} from #{parent.id}", pull.number)
     duplicates: set[str] = set()
     cost, tokens = 0.0, 0
-    for _ in range(ATTEMPTS):
+    for _ in range(DUPLICATES):
         tried = duplicates | {state.candidates[child].move for child in parent.children}  # other pulls make some, too
         written = await tools.generator.write(_request(tools, pull, parent, frozenset(tried)))
         if isinstance(written, Exhausted):
@@ -110,17 +109,18 @@ async def generate(tools: Tools, pull: Pull) -> None:
             _generated(tools, pull, written, source, digest, cost, tokens)
             return
         duplicates.add(written.move)
-    _exhausted(tools, pull, parent, f"{ATTEMPTS} duplicates in a row", cost, tokens)
+    _drop(tools, pull, parent, f"{DUPLICATES} duplicates in a row", cost, tokens, DUPLICATES)
 
 
 def end_pull(tools: Tools, pull: Pull, candidate: Candidate) -> None:
     """Reward the arm; or drop the pull when the outcome says nothing about the candidate."""
     reason = unjudged(candidate)
     if reason:
-        tools.emitter.emit(e.PullDropped(pull=pull.number, owner="environment", reason=reason))
+        owner: Owner | None = None if candidate.killed_by else "environment"
+        tools.emitter.emit(e.PullDropped(pull=pull.number, owner=owner, reason=reason))
         return
     parent = tools.state.candidates[pull.parent_id]
-    earned = 0.0 if failed(candidate) else reward.paper_reward(parent, candidate)
+    earned = 0.0 if failed(candidate) else tools.policy.reward(parent, candidate)
     tools.emitter.emit(
         reward.rewarded(tools.state, pull.number, pull.cluster, pull.strategy, candidate.id, earned, candidate.status)
     )
@@ -179,6 +179,12 @@ def _exhausted(tools: Tools, pull: Pull, parent: Candidate, reason: str, cost: f
     # pull is still open and the second follows alone.
     if parent.moves.get(pull.strategy, 0):
         tools.emitter.emit(e.MovesFound(candidate_id=parent.id, moves={**parent.moves, pull.strategy: 0}))
+    _drop(tools, pull, parent, reason, cost, tokens)
+
+
+def _drop(
+    tools: Tools, pull: Pull, parent: Candidate, reason: str, cost: float, tokens: int, duplicates: int = 0
+) -> None:
     tools.emitter.emit(
         e.PullDropped(
             pull=pull.number,
@@ -186,6 +192,7 @@ def _exhausted(tools: Tools, pull: Pull, parent: Candidate, reason: str, cost: f
             reason=f"no new {pull.strategy} variant of #{parent.id}: {reason}",
             cost_usd=cost,
             tokens=tokens,
+            duplicates=duplicates,
         )
     )
 

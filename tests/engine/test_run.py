@@ -25,7 +25,9 @@ from kbtui.engine.lane_thread import LaneLost
 from kbtui.engine.loop import BaselineFailed
 from kbtui.errors import EnvironmentFailure, HistoryError, ProviderFailure, UsageError
 from kbtui.history.journal import RunLock
+from kbtui.search.arms import DUPLICATES, Board
 from kbtui.state import events as e
+from kbtui.state.records import STRATEGIES
 from kbtui.text import REDACTED
 
 
@@ -161,7 +163,9 @@ async def test_a_generator_with_nothing_new_ends_the_run() -> None:
     state = await run.go()
     assert state.stopped_by == "no arms"
     assert len(state.candidates) <= 4
-    assert all(not any(c.moves.values()) for c in state.frontier)
+    board = Board(state)
+    assert not any(board.parents(cluster, strategy) for cluster in board.members for strategy in STRATEGIES)
+    assert any(pull.duplicates == DUPLICATES for pull in state.pulls.values())
 
 
 async def test_a_baseline_that_is_wrong_stops_the_run_with_one_sentence() -> None:
