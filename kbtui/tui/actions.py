@@ -120,6 +120,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("page_down", "list", ("pagedown", "ctrl+f"), "page down", "one page down"),
     Action("first", "list", ("home", "g"), "first", "the first line"),
     Action("last", "list", ("end", "G"), "last", "the last line"),
+    Action("scroll_left", "list", ("left", "h"), "scroll left", "long lines: to the left"),
+    Action("scroll_right", "list", ("right", "l"), "scroll right", "long lines: to the right"),
     # dialogs
     Action(
         "from_parent", "force", ("p",), "parent", "take the chosen candidate as the parent, or leave it to the policy"

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual.app import App
 from textual.css.stylesheet import Stylesheet
 from textual.filter import LineFilter, NoColor
 
-from kbtui.state.commands import AnyCommand
 from kbtui.text import clean
 from kbtui.tui.clipboard import osc52, to_file
 from kbtui.tui.driver import KbtuiDriver
@@ -20,11 +19,12 @@ from kbtui.tui.feed import LiveFeed, RunFeed
 from kbtui.tui.glyphs import to_ascii
 from kbtui.tui.monochrome import PlainFilter
 from kbtui.tui.screens.base import KbtuiScreen
-from kbtui.tui.screens.cockpit import CockpitScreen
-from kbtui.tui.screens.home import HomeScreen
 from kbtui.tui.session import Session
 from kbtui.tui.terminal import Terminal, describe_terminal, require_terminal
 from kbtui.tui.themes import COLOURS, DEFAULT, PLAIN, load_themes
+
+if TYPE_CHECKING:
+    from kbtui.state.commands import AnyCommand
 
 TICK_S = 0.5
 """Changes are gathered and painted this often."""
@@ -118,7 +118,7 @@ class KbtuiApp(App[int]):
         self._watch_signals()
         self.set_interval(TICK_S, self.tick)
         if self._run_id is None:
-            await self.push_screen(HomeScreen())
+            await self.go_home()
         else:
             await self.attach(self._run_id)
         for bad in self._bad_themes:
@@ -154,6 +154,8 @@ class KbtuiApp(App[int]):
 
     async def attach(self, run_id: str) -> None:
         """Show a run in the cockpit."""
+        from kbtui.tui.screens.cockpit import CockpitScreen
+
         await self._leave()
         self.session = Session(self._make_feed(run_id), read_only=self.read_only)
         await self.session.feed.start()
@@ -162,6 +164,8 @@ class KbtuiApp(App[int]):
 
     async def go_home(self) -> None:
         """Leave the run, which goes on, for the list of runs."""
+        from kbtui.tui.screens.home import HomeScreen
+
         await self._leave()
         while len(self.screen_stack) > 1:
             await self.pop_screen()
@@ -209,6 +213,8 @@ class KbtuiApp(App[int]):
 
     def choose_in_tree(self, candidate_id: int) -> None:
         """Put the cockpit's cursor on a candidate."""
+        from kbtui.tui.screens.cockpit import CockpitScreen
+
         for screen in self.screen_stack:
             if isinstance(screen, CockpitScreen):
                 screen.choose(candidate_id)

@@ -6,6 +6,7 @@ line, wherever the text comes from.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from rich.cells import cell_len, set_cell_size
@@ -140,6 +141,35 @@ def crop(line: Line, width: int) -> Line:
             out.append(span._replace(text=fit(span.text + " ", room)))
         break
     return tuple(out)
+
+
+def changed_cells(old: Line, new: Line) -> tuple[int, int]:
+    """The cells from the first to behind the last in which two lines differ; (0, 0) when they look the same.
+
+    Behind the end of the shorter line a pane paints blanks, so these count as cells of it.
+    """
+    start = _alike(old, new)
+    wide_old, wide_new = width_of(old), width_of(new)
+    if wide_old != wide_new:
+        return start, max(wide_old, wide_new)
+    if start == wide_new:
+        return 0, 0
+    mirrored = [tuple(span._replace(text=span.text[::-1]) for span in reversed(line)) for line in (old, new)]
+    return start, max(start, wide_new - _alike(mirrored[0], mirrored[1]))
+
+
+def _alike(one: Line, other: Line) -> int:
+    """Cells that two lines have in common at their beginning, roles included."""
+    cells = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine == theirs:
+            cells += cell_len(mine.text)
+            continue
+        if mine.role == theirs.role:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(mine.text, theirs.text, strict=False))
+            cells += cell_len("".join(letter for letter, _ in same))
+        break
+    return cells
 
 
 def plain(line: Line) -> str:

@@ -6,13 +6,16 @@ import asyncio
 import getpass
 import os
 from collections import deque
+from typing import TYPE_CHECKING
 
 from kbtui import clock
 from kbtui.errors import JournalError, KbtuiError
-from kbtui.state.commands import AnyCommand
 from kbtui.state.events import GpuSampled
 from kbtui.state.run_state import LogLine, RunState
 from kbtui.tui.feed import RunFeed
+
+if TYPE_CHECKING:
+    from kbtui.state.commands import AnyCommand
 
 SLICE = 1000
 """Events folded at a stretch before the event loop gets its turn."""

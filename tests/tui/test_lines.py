@@ -14,7 +14,7 @@ import kbtui.tui
 from kbtui.state.records import Timing
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs
-from kbtui.tui.line import ROLES, LineBuilder, both_ends, crop, fit, plain, text_line, width_of
+from kbtui.tui.line import ROLES, LineBuilder, both_ends, changed_cells, crop, fit, plain, text_line, width_of
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.arms import ArmsSource, cells_of, column_width
 from kbtui.tui.views.code import diff_counts, diff_lines, source_lines
@@ -46,6 +46,29 @@ def test_both_ends_keeps_the_right_one() -> None:
     line = both_ends(text_line("a long left side"), text_line("right"), 12)
     assert plain(line) == "a lon… right"
     assert width_of(both_ends(text_line("a"), text_line("b"), 30)) == 30
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cells"),
+    [
+        ([("ab", "text")], [("ab", "text")], (0, 0)),
+        ([("abcdef", "text")], [("abXdef", "text")], (2, 3)),
+        ([("ab", "text"), ("cd", "good")], [("ab", "text"), ("cd", "bad")], (2, 4)),
+        ([("abc", "text")], [("abcde", "text")], (3, 5)),
+        ([("abcde", "text")], [("abc", "text")], (3, 5)),
+        ([], [("abc", "text")], (0, 3)),
+        ([("漢字x", "text")], [("漢語x", "text")], (2, 4)),
+        ([("aaa", "text")], [("aa", "text"), ("a", "text")], (2, 2)),
+        ([("12:01 ", "text"), ("live", "good")], [("12:02 ", "text"), ("live", "good")], (4, 5)),
+        ([("xx", "text")], [("xyxx", "text")], (1, 4)),
+    ],
+)
+def test_changed_cells(old: list[tuple[str, str]], new: list[tuple[str, str]], cells: tuple[int, int]) -> None:
+    lines = [LineBuilder() for _ in range(2)]
+    for builder, spans in zip(lines, (old, new), strict=True):
+        for text, role in spans:
+            builder.add(text, role)
+    assert changed_cells(lines[0].line(), lines[1].line()) == cells
 
 
 def test_lines_are_made_of_safe_text_only() -> None:

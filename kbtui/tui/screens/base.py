@@ -58,6 +58,8 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
     def role_style(self, role: str) -> Style:
         """The style of a role under the current theme: only what the role sets, so that it lies on any background."""
         style = self._styles_by_role.get(role)
+        if style is None and role not in ROLES:
+            return Style.null()  # marks that carry no text
         if style is None:
             style = self._styles_by_role[role] = self.get_component_rich_style(f"role--{role}", partial=True)
         return style

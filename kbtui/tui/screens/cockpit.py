@@ -19,6 +19,7 @@ from kbtui.tui.views import curve, gpu, header
 from kbtui.tui.views.log import LogSource
 from kbtui.tui.widgets.arms_view import ArmsView
 from kbtui.tui.widgets.line_view import LineView
+from kbtui.tui.widgets.log_view import LogView
 from kbtui.tui.widgets.strips import Footer, Strip, tabs_line
 from kbtui.tui.widgets.tree_view import TreeView
 
@@ -38,7 +39,6 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         super().__init__()
         self.pane = "tree"
         self._painted: object = None
-        self._follow_log = True
 
     def body(self) -> ComposeResult:
         yield Strip(id="header")
@@ -49,7 +49,7 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
                 yield ArmsView()
                 yield LineView("GPU", id="gpu")
                 yield LineView("Best so far", id="curve")
-        yield LineView("Log", id="log")
+        yield LogView()
         yield Strip(id="summary")
         yield Footer("cockpit", "any")
 
@@ -116,11 +116,7 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
     def _paint_log(self) -> None:
         session = self.kbtui.session
         assert session is not None
-        view = self.query_one("#log", LineView)
-        follow = view.top + view.rows >= len(view.source)
-        view.show(LogSource(session))
-        if follow:
-            view.jump(len(view.source))
+        self.query_one(LogView).show(LogSource(session))
 
     # ------------------------------------------------------------ arrangement
 

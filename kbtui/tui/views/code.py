@@ -7,9 +7,9 @@ import difflib
 from kbtui.text import clean
 from kbtui.tui.line import Line, LineBuilder, Lines, text_line, width_of
 
-HIGHLIGHT_LIMIT = 200_000
+HIGHLIGHT_LIMIT = 60_000
 """Characters; a candidate has some thousands."""
-DIFF_LIMIT = 4_000
+DIFF_LIMIT = 2_000
 """Lines on a side; difflib grows with the square."""
 CONTEXT = 4
 

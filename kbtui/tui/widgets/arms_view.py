@@ -46,16 +46,16 @@ class ArmsView(LineView):
             self.show_state(self._state)
             self.keep_visible(self.row + 1)
 
-    def _sideways(self, columns: int) -> None:
+    def _move_sideways(self, columns: int) -> None:
         if self._state is not None:
             self.column = max(0, min(self.column + columns, len(STRATEGIES) - 1))
             self.show_state(self._state)
 
     def do_cell_left(self) -> None:
-        self._sideways(-1)
+        self._move_sideways(-1)
 
     def do_cell_right(self) -> None:
-        self._sideways(1)
+        self._move_sideways(1)
 
     def on_click(self, event: Click) -> None:
         at = event.get_content_offset(self)

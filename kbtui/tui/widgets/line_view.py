@@ -1,24 +1,24 @@
 """A pane of lines: made on demand, painted only where they changed.
 
-Textual sends every dirty region whole, so the pane compares each visible line with what it painted last and marks just
-the lines that differ. There is no scrollbar: the title says where one is, which costs a few bytes instead of a column.
+Textual sends every dirty region whole, and lays the whole screen out again when a scrolled widget's size changes. So the
+pane scrolls by itself: it compares each visible line with what it painted there last and marks just the lines that
+differ. There is no scrollbar: the title says where one is, which costs a few bytes instead of a column.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.segment import Segment
 from rich.style import Style
 from textual.events import Click, MouseScrollDown, MouseScrollUp
 from textual.geometry import Offset, Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
+from textual.widget import Widget
 
 from kbtui.tui.actions import bindings_of
-from kbtui.tui.glyphs import BAR, to_ascii
+from kbtui.tui.glyphs import BAR
 from kbtui.tui.line import (
     EMPTY,
     Line,
@@ -27,19 +27,23 @@ from kbtui.tui.line import (
     Source,
     Span,
     both_ends,
+    changed_cells,
     crop,
     plain,
     text_line,
     width_of,
 )
+from kbtui.tui.widgets.paint import ascii_line, strip_of, with_selection
 
 if TYPE_CHECKING:
     from kbtui.tui.screens.base import KbtuiScreen
 
 WHEEL_LINES = 3
+SIDEWAYS = 16
+"""Cells that one key scrolls to the side."""
 
 
-class LineView(ScrollView, can_focus=True):
+class LineView(Widget, can_focus=True):
     """Shows a `Source`. With a `title` its first row is the title; with `has_cursor` one line is the chosen one."""
 
     BINDINGS = bindings_of("list")  # type: ignore[assignment]  # a list of bindings is what Textual reads
@@ -47,14 +51,6 @@ class LineView(ScrollView, can_focus=True):
 
     class Chosen(Message):
         """The cursor came to another line."""
-
-        def __init__(self, view: LineView) -> None:
-            super().__init__()
-            self.view = view
-
-        @property
-        def control(self) -> LineView:
-            return self.view
 
     class Clicked(Message):
         """An action's span was clicked."""
@@ -70,8 +66,13 @@ class LineView(ScrollView, can_focus=True):
         """What the title row says after the title."""
         self.source: Source = Lines([])
         self.cursor = 0
+        self.top = 0
+        """Index of the first visible line."""
+        self.left = 0
+        """First visible cell of lines that are wider than the pane."""
         self._painted: dict[int, Line] = {}
-        """Row of the widget -> the line that was painted there last."""
+        """Row of the widget -> the line that is, or is about to be, there."""
+        self._painted_size = Size(0, 0)
 
     # ------------------------------------------------------------ what is shown
 
@@ -84,113 +85,95 @@ class LineView(ScrollView, can_focus=True):
         """Rows for lines, without the title."""
         return max(self.size.height - self.header_rows, 0)
 
-    @property
-    def top(self) -> int:
-        """Index of the first visible line."""
-        return self.scroll_offset.y
-
     def show(self, source: Source, *, note: Line = EMPTY) -> None:
         """Show `source` from now on, and paint what differs from what is on the screen."""
         self.source = source
         self.note = note
-        self._fit_virtual_size()
         self.cursor = min(self.cursor, max(len(source) - 1, 0))
+        self.top = min(self.top, self._last_top())
+        self.left = min(self.left, self._last_left())
         self.repaint()
 
     def repaint(self) -> None:
         """Paint the visible lines that are not what was painted last. Nothing is sent when nothing changed."""
         if not self.is_mounted or not self.display:
+            self._painted.clear()
             return
+        self._forget_other_size()
         for y in range(self.size.height):
-            line = self._row(y)
-            if self._painted.get(y) != line:
+            line, before = self._row(y), self._painted.get(y)
+            if before != line:
                 self._painted[y] = line
-                self.refresh(Region(0, y, self.size.width, 1))
+                start, end = self._changed(before, line)
+                self.refresh(Region(start, y, end - start, 1))
 
-    def line_at(self, index: int) -> Line:
-        """Line `index` as it is painted, with the cursor's mark."""
-        return self.source.line(index, self.size.width)
+    def _changed(self, before: Line | None, line: Line) -> tuple[int, int]:
+        """The cells of a row to send: the whole row when its background changes or it is scrolled to the side."""
+        width = self.size.width
+        if before is None or self._wide or _marks(before) != _marks(line):
+            return 0, width
+        start, end = changed_cells(before, line)
+        return min(start, width - 1), min(max(end, start + 1), width)
+
+    def _forget_other_size(self) -> None:
+        if self._painted_size != self.size:
+            self._painted.clear()
+            self._painted_size = self.size
 
     def _row(self, y: int) -> Line:
         if y < self.header_rows:
-            return self._title_line()
+            return crop(self._title_line(), self.size.width)
         index = y - self.header_rows + self.top
         if index >= len(self.source):
             return EMPTY
-        line = self.line_at(index)
+        line = self.source.line(index, self.size.width)
+        if self.left:
+            # makes a line differ from itself before it was scrolled
+            line = (Span("", f"left-{self.left}"), *line)
         if self.has_cursor and index == self.cursor:
-            # the mark makes the chosen line differ from the same line unchosen
-            return (self._cursor_mark(), *line)
+            # makes the chosen line differ from itself unchosen
+            line = (Span("", "cursor" if self.has_focus else "cursor-blurred"), *line)
         return line
-
-    def _cursor_mark(self) -> Span:
-        return Span("", "cursor" if self.has_focus else "cursor-blurred")
 
     def _title_line(self) -> Line:
         focused = self.has_focus
-        left = (
-            LineBuilder()
-            .add(BAR if focused else " ", "accent")
-            .add(self.pane_title, "title-focus" if focused else "title")
-        )
+        left = LineBuilder().add(BAR if focused else " ", "accent")
+        left.add(self.pane_title, "title-focus" if focused else "title")
         if self.note:
             left.gap(2).extend(self.note)
-        return both_ends(left.line(), self._position(), self.size.width)
+        return both_ends(left.line(), self.position_line(), self.size.width)
 
-    def _position(self) -> Line:
+    def position_line(self) -> Line:
+        """Where one is, when not everything is in sight."""
         total = len(self.source)
         if total <= self.rows:
             return EMPTY
-        last = min(self.top + self.rows, total)
-        return text_line(f"{self.top + 1}-{last} of {total} ", "dim")
+        return text_line(f"{self.top + 1}-{min(self.top + self.rows, total)} of {total} ", "dim")
 
     # ------------------------------------------------------------ painting
 
     def render_line(self, y: int) -> Strip:
-        line = self._row(y)
-        self._painted[y] = line
-        width = self.size.width
-        wide = getattr(self.source, "wide", 0)
-        base = self.rich_style
-        is_title = y < self.header_rows
-        if is_title:
-            base += self.role_style("title-bar-focus" if self.has_focus else "title-bar")
-        if line and line[0].role in ("cursor", "cursor-blurred") and not line[0].text:
-            base += self.role_style(line[0].role)
-        if not wide or is_title:
+        self._forget_other_size()
+        line = self._painted.get(y)
+        if line is None:
+            line = self._painted[y] = self._row(y)
+        width, base = self.size.width, self.rich_style
+        if not self._wide:
             line = crop(line, width)
-        in_ascii = self.glyphs_are_ascii
-        segments = [
-            Segment(to_ascii(span.text) if in_ascii else span.text, base + self.role_style(span.role))
-            for span in line
-            if span.text
-        ]
-        strip = Strip(segments)
-        if is_title:
-            return strip.adjust_cell_length(width, base)
-        strip = self._select(strip, y, base)
-        if wide:
-            left = self.scroll_offset.x
-            strip = strip.crop(left, left + width)
-        return strip.adjust_cell_length(width, base).apply_offsets(
-            self.scroll_offset.x, self.top + y - self.header_rows
+        if self.glyphs_are_ascii:
+            line = ascii_line(line)  # after it was cut, for the ellipsis of the cut is a glyph too
+        if y < self.header_rows:
+            base += self.role_style("title-bar-focus" if self.has_focus else "title-bar")
+            return strip_of(line, base, self.role_style).adjust_cell_length(width, base)
+        if line and not line[0].text and line[0].role.startswith("cursor"):
+            base += self.role_style(line[0].role)
+        index = y - self.header_rows + self.top
+        strip = with_selection(
+            strip_of(line, base, self.role_style), self.text_selection, index, base + self.role_style("select")
         )
-
-    def _select(self, strip: Strip, y: int, base: Style) -> Strip:
-        selection = self.text_selection
-        if selection is None:
-            return strip
-        span = selection.get_span(self.top + y - self.header_rows)
-        if span is None:
-            return strip
-        start, end = span
-        length = strip.cell_length
-        end = length if end == -1 else min(end, length)
-        if start >= end:
-            return strip
-        before, chosen, after = strip.crop(0, start), strip.crop(start, end), strip.crop(end, length)
-        style = base + self.role_style("select")
-        return Strip.join([before, Strip([Segment(s.text, style) for s in chosen]), after])
+        if self._wide:
+            strip = strip.crop(self.left, self.left + width)
+        return strip.adjust_cell_length(width, base).apply_offsets(self.left, index)
 
     def role_style(self, role: str) -> Style:
         """The theme's style of a role."""
@@ -218,17 +201,22 @@ class LineView(ScrollView, can_focus=True):
 
     # ------------------------------------------------------------ size and place
 
-    def _fit_virtual_size(self) -> None:
-        wide = getattr(self.source, "wide", 0)
-        size = Size(max(wide, self.size.width), len(self.source) + self.header_rows)
-        if size != self.virtual_size:
-            self.virtual_size = size
+    @property
+    def _wide(self) -> int:
+        """Cells of the widest line where lines can be scrolled to the side, else 0."""
+        return int(getattr(self.source, "wide", 0))
+
+    def _last_top(self) -> int:
+        return max(len(self.source) - self.rows, 0)
+
+    def _last_left(self) -> int:
+        return max(self._wide - self.size.width, 0)
 
     def on_resize(self) -> None:
-        self._painted.clear()
-        self._fit_virtual_size()
+        self.top = min(self.top, self._last_top())
         if self.has_cursor:
             self.keep_visible(self.cursor)
+        self.repaint()
 
     def on_focus(self) -> None:
         self.repaint()
@@ -247,18 +235,18 @@ class LineView(ScrollView, can_focus=True):
 
     def jump(self, top: int) -> None:
         """Make `top` the first visible line, as far as there are lines."""
-        last = max(len(self.source) - self.rows, 0)
-        self.scroll_to(y=max(0, min(top, last)), animate=False, force=True)
+        self.top = max(0, min(top, self._last_top()))
+        self.repaint()
 
     def choose(self, index: int) -> None:
         """Put the cursor on line `index` (clipped) and show it."""
         index = max(0, min(index, len(self.source) - 1))
         moved = index != self.cursor
-        self.cursor = max(index, 0)
+        self.cursor = index
         self.keep_visible(self.cursor)
         self.repaint()
         if moved:
-            self.post_message(self.Chosen(self))
+            self.post_message(self.Chosen())
 
     # ------------------------------------------------------------ keys and mouse
 
@@ -271,6 +259,10 @@ class LineView(ScrollView, can_focus=True):
             self.choose(self.cursor + lines)
         else:
             self.jump(self.top + lines)
+
+    def _sideways(self, cells: int) -> None:
+        self.left = max(0, min(self.left + cells, self._last_left()))
+        self.repaint()
 
     def do_cursor_up(self) -> None:
         self._go(-1)
@@ -289,6 +281,12 @@ class LineView(ScrollView, can_focus=True):
 
     def do_last(self) -> None:
         self._go(len(self.source))
+
+    def do_scroll_left(self) -> None:
+        self._sideways(-SIDEWAYS)
+
+    def do_scroll_right(self) -> None:
+        self._sideways(SIDEWAYS)
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
         event.stop()
@@ -317,3 +315,8 @@ class LineView(ScrollView, can_focus=True):
             if at.x < x:
                 return span.action
         return ""
+
+
+def _marks(line: Line) -> list[str]:
+    """The roles of a line's spans without text, which say how the whole row is painted."""
+    return [span.role for span in line if not span.text]
