@@ -125,6 +125,11 @@ def pull_of(action: Action) -> int | None:
     return number if kind == "pull" else None
 
 
+def candidate_of(action: Action) -> Candidate | None:
+    """The candidate that an action judges; None when it judges none."""
+    return action.candidate if isinstance(action, Judge) else None
+
+
 def needs(action: Action) -> Resource:
     """The resource that an action holds while it runs, "" for none of which there are too few."""
     match action:

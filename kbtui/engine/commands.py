@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 
-from kbtui.engine.plan import next_pull
+from kbtui.engine.plan import judge, next_pull
+from kbtui.engine.stops import pulls_without_gain
 from kbtui.errors import UsageError
 from kbtui.generate.inject import injected
 from kbtui.search.policy import Policy
 from kbtui.state import commands as c
 from kbtui.state import events as e
-from kbtui.state.run_state import RunState
+from kbtui.state.records import BASELINE_ID
+from kbtui.state.run_state import Candidate, RunState
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -40,7 +42,11 @@ def answer(state: RunState, policy: Policy, command: c.Command) -> Answer:
 def _pause(state: RunState, _: Policy, command: c.Pause) -> Answer:
     if state.status == "paused":
         raise Refused("the run is paused already")
-    text = "".join(f"; pull {pull.number} is finished first" for pull in state.open_pulls[:1])
+    numbers = [str(pull.number) for pull in state.open_pulls]
+    if len(numbers) > 1:
+        text = f"; pulls {', '.join(numbers)} are finished first"
+    else:
+        text = "".join(f"; pull {number} is finished first" for number in numbers)
     return Answer(f"paused{text}", (e.RunPaused(by=command.by, reason=command.reason),))
 
 
@@ -113,25 +119,48 @@ def _pin(state: RunState, _: Policy, command: c.Pin) -> Answer:
     return Answer(text, (e.Pinned(by=command.by, parent_id=command.parent_id),))
 
 
+def _kill(state: RunState, _: Policy, command: c.Kill) -> Answer:
+    candidate = _existing(state, command.candidate_id)
+    if candidate.id == BASELINE_ID:
+        raise Refused("the baseline is what all others are compared with: stop the run instead")
+    if candidate.killed_by or judge(state, candidate) is None:
+        raise Refused(f"#{candidate.id} is done ({candidate.status}): there is nothing to kill")
+    return Answer(f"#{candidate.id} is judged no further", (e.Killed(by=command.by, candidate_id=candidate.id),))
+
+
 def _set_budget(state: RunState, _: Policy, command: c.SetBudget) -> Answer:
-    if command.iterations is None and command.budget_usd is None:
-        raise Refused("say how many iterations or dollars the run may use")
-    if command.iterations is not None and command.iterations < 1:
-        raise Refused(f"{command.iterations} iterations: a run needs at least 1")
-    if command.budget_usd is not None and command.budget_usd < 0:
-        raise Refused(f"{command.budget_usd} dollars: a budget cannot be negative")
+    given = (command.iterations, command.budget_usd, command.tokens, command.minutes, command.patience)
+    if all(one is None for one in given):
+        raise Refused("say how many iterations, dollars, tokens or minutes the run may use, or its patience")
     parts = []
     if command.iterations is not None:
+        _require(command.iterations >= 1, f"{command.iterations} iterations: a run needs at least 1")
         parts.append(f"{command.iterations} pulls, {state.pulls_ended} done")
     if command.budget_usd is not None:
+        _require(command.budget_usd >= 0, f"{command.budget_usd} dollars: a budget cannot be negative")
         parts.append(f"${command.budget_usd:.2f}, ${state.cost_usd:.2f} spent")
-    event = e.BudgetChanged(by=command.by, iterations=command.iterations, budget_usd=command.budget_usd)
+    if command.tokens is not None:
+        _require(command.tokens >= 1, f"{command.tokens} tokens: a budget needs at least 1")
+        parts.append(f"{command.tokens} tokens, {state.tokens} spent")
+    if command.minutes is not None:
+        _require(command.minutes > 0, f"{command.minutes:g} minutes: a run needs some time")
+        parts.append(f"{command.minutes:g} minutes, {state.elapsed / 60:.1f} gone")
+    if command.patience is not None:
+        _require(command.patience >= 1, f"{command.patience} pulls without a gain: a run needs at least 1")
+        parts.append(f"{command.patience} pulls without a gain, {pulls_without_gain(state)} so far")
+    event = e.BudgetChanged(
+        by=command.by,
+        iterations=command.iterations,
+        budget_usd=command.budget_usd,
+        budget_tokens=command.tokens,
+        budget_s=None if command.minutes is None else 60 * command.minutes,
+        patience=command.patience,
+    )
     return Answer(f"the run may use {' and '.join(parts)}", (event,))
 
 
 def _tag(state: RunState, _: Policy, command: c.Tag) -> Answer:
-    if command.candidate_id not in state.candidates:
-        raise Refused(f"there is no candidate #{command.candidate_id}")
+    _existing(state, command.candidate_id)
     if not command.tag and not command.note:
         raise Refused("give a tag or a note")
     event = e.Tagged(by=command.by, candidate_id=command.candidate_id, tag=command.tag, note=command.note)
@@ -143,15 +172,24 @@ def arm_name(cluster: int | None, strategy: str) -> str:
     return strategy if cluster is None else f"c{cluster} {strategy}"
 
 
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Refused(otherwise)
+
+
+def _existing(state: RunState, candidate_id: int) -> Candidate:
+    if candidate_id not in state.candidates:
+        raise Refused(f"there is no candidate #{candidate_id}")
+    return state.candidates[candidate_id]
+
+
 def _require_paused(state: RunState, remedy: str) -> None:
     if state.status != "paused":
         raise Refused(f"the run is not paused: {remedy}")
 
 
 def _require_correct(state: RunState, candidate_id: int) -> None:
-    candidate = state.candidates.get(candidate_id)
-    if candidate is None:
-        raise Refused(f"there is no candidate #{candidate_id}")
+    candidate = _existing(state, candidate_id)
     if not candidate.correct:
         raise Refused(f"#{candidate_id} is {candidate.status}: only a correct candidate can be a parent")
 
@@ -173,6 +211,7 @@ _ANSWERS: dict[type[c.Command], Callable[[RunState, Policy, Any], Answer]] = {
     c.Unban: _unban,
     c.Inject: _inject,
     c.Pin: _pin,
+    c.Kill: _kill,
     c.SetBudget: _set_budget,
     c.Tag: _tag,
 }

@@ -41,7 +41,8 @@ class LaneThread:
         return await asyncio.wrap_future(self._main.put(self._start))
 
     async def call(self, job: Callable[[Lane], T], source: str | None = None) -> T:
-        """Run `job`, which evaluates `source` (None: no one source), with the lane. A lane that failed before is started anew first.
+        """Run `job`, which evaluates `source` (None: no one source), with the lane. One that failed before is started anew
+        first.
 
         Raises EnvironmentFailure when the machine fails during the job, LaneLost when the lane does not start again.
         """

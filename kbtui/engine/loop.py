@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kbtui.engine import actions as a
 from kbtui.engine import judging, plan, pulling
-from kbtui.engine.actions import Action, pull_of
+from kbtui.engine.actions import Action, candidate_of, pull_of
 from kbtui.engine.commands import answer
 from kbtui.engine.plan import Limits
 from kbtui.engine.stopping import Stopped, StopSignal
@@ -164,10 +164,12 @@ class Loop:
             emitter.emit(e.RunPaused(by="kbtui", reason=str(failure), owner=failure.owner))
 
     def _drop_moot(self) -> None:
-        """Cancel what is being done for a pull that has ended meanwhile, by a person's wish."""
+        """Cancel what is being done for a pull that has ended meanwhile or a candidate that was killed, by a person's wish."""
+        state = self._tools.state
         for task, action in self._running.items():
-            pull = pull_of(action)
-            if pull is not None and self._tools.state.pulls[pull].ended:
+            pull, candidate = pull_of(action), candidate_of(action)
+            ended = pull is not None and state.pulls[pull].ended
+            if ended or (candidate is not None and candidate.killed_by):
                 task.cancel()
 
     async def _abandon(self, tasks: dict[asyncio.Task[None], Action]) -> None:

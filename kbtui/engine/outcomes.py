@@ -17,6 +17,8 @@ def failed(candidate: Candidate) -> bool:
 
 def unjudged(candidate: Candidate) -> str:
     """Why the outcome says nothing about the candidate, "" when it does: the bandit must not see it then."""
+    if candidate.killed_by:
+        return f"{candidate.killed_by} killed #{candidate.id}"
     compilation, verification, timing = candidate.compilation, candidate.verification, candidate.timing
     if compilation is not None and not compilation.ok and compilation.owner != "candidate":
         return f"#{candidate.id} could not be compiled here: {compilation.reason}"

@@ -51,7 +51,7 @@ def ready_actions(state: RunState, limits: Limits, running: Collection[Action] =
 
 def judge(state: RunState, candidate: Candidate) -> a.Judge | None:
     """The candidate's next stage; None when it came to its end."""
-    if failed(candidate):
+    if failed(candidate) or candidate.killed_by:
         return None
     if candidate.compilation is None:
         return a.Compile(candidate)

@@ -74,9 +74,21 @@ class Cancel(Command, frozen=True, kw_only=True):
     pull: int | None = None
 
 
+class Kill(Command, frozen=True, kw_only=True):
+    """Judge a candidate no further, and end what runs for it."""
+
+    candidate_id: int
+
+
 class SetBudget(Command, frozen=True, kw_only=True):
+    """New limits; None leaves one as it is. `minutes` are of the run's own clock, `patience` rewarded pulls without a new
+    best."""
+
     iterations: int | None = None
     budget_usd: float | None = None
+    tokens: int | None = None
+    minutes: float | None = None
+    patience: int | None = None
 
 
 class Tag(Command, frozen=True, kw_only=True):
@@ -85,7 +97,7 @@ class Tag(Command, frozen=True, kw_only=True):
     note: str = ""
 
 
-AnyCommand = Union[Pause, Resume, Step, Stop, Force, Ban, Unban, Inject, Pin, Cancel, SetBudget, Tag]  # noqa: UP007
+AnyCommand = Union[Pause, Resume, Step, Stop, Force, Ban, Unban, Inject, Pin, Kill, Cancel, SetBudget, Tag]  # noqa: UP007
 
 
 class Request(msgspec.Struct, frozen=True, tag="request", tag_field="message"):

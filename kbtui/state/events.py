@@ -75,6 +75,12 @@ class RunStarted(Event, frozen=True, kw_only=True):
     user: str = ""
     arguments: tuple[str, ...] = ()
     budget_tokens: int | None = None
+    budget_s: float | None = None
+    """Seconds of the run's own clock."""
+    patience: int | None = None
+    """Rewarded pulls without a new best."""
+    speed_of_light_percent: float | None = None
+    """The share of the speed of light at which the best is good enough; None never."""
     generator_parameters: dict[str, Scalar] = {}
     """What the generator was set to, as `RunSpec.generator_parameters`."""
 
@@ -101,7 +107,8 @@ class RunResumed(Event, frozen=True, kw_only=True):
 
 
 class RunStopped(Event, frozen=True, kw_only=True):
-    """Last event of a finished run. `stopped_by`: "iterations", "budget", "user", "no arms", "error: ..."."""
+    """Last event of a finished run. `stopped_by`: "iterations", "budget" (dollars), "tokens", "time", "speed of light",
+    "no gain", "no arms", "user" or "error: ..."."""
 
     stopped_by: str
     summary: Summary
@@ -390,9 +397,21 @@ class Pinned(Event, frozen=True, kw_only=True):
 
 
 class BudgetChanged(Event, frozen=True, kw_only=True):
+    """New limits; None leaves one as it is. The units are those of RunStarted."""
+
     by: str
     iterations: int | None = None
     budget_usd: float | None = None
+    budget_tokens: int | None = None
+    budget_s: float | None = None
+    patience: int | None = None
+
+
+class Killed(Event, frozen=True, kw_only=True):
+    """A candidate is judged no further. Its pull is dropped, since the bandit learns nothing from it."""
+
+    by: str
+    candidate_id: int
 
 
 class Tagged(Event, frozen=True, kw_only=True):
@@ -445,7 +464,7 @@ Durable = Union[  # noqa: UP007  (msgspec reads a runtime union)
     RunStarted, RunContinued, RunPaused, RunResumed, RunStopped, Noted, Clustered, Masked, Selected, Rewarded,
     PullDropped,
     Generated, MovesFound, Pruned, Compiled, Verified, Timed, BestChanged, Forced, Banned, Unbanned, Stepped,
-    Injected, Pinned,
+    Injected, Pinned, Killed,
     BudgetChanged, Tagged,
     Asked, Replied, AskFailed, ReplyRead, RepairEnded, ParameterDropped, BudgetSpent,
 ]  # fmt: skip

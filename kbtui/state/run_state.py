@@ -31,7 +31,7 @@ LOG_LINES = 2000
 
 class Candidate(msgspec.Struct, kw_only=True):
     """One version of the kernel and all that is known of it. `stage` says how far it came: generated, pruned,
-    compiled, verified, timed."""
+    compiled, verified, timed, killed."""
 
     id: int
     parent_id: int | None
@@ -60,6 +60,8 @@ class Candidate(msgspec.Struct, kw_only=True):
     model: str = ""
     reflection: str = ""
     repairs: int | None = None
+    killed_by: str = ""
+    """Who had it judged no further."""
     tags: list[str] = []
     note: str = ""
     children: list[int] = []
@@ -84,6 +86,8 @@ class Candidate(msgspec.Struct, kw_only=True):
         """One word for how it ended or how far it came."""
         if self.pruned is not None:
             return "pruned"
+        if self.killed_by:
+            return "killed"
         if self.compilation is not None and not self.compilation.ok:
             return self.compilation.outcome
         if self.verification is not None and self.verification.verdict != "correct":
@@ -173,10 +177,14 @@ class RunState:
         self.cost_usd: float = 0.0
         self.tokens: int = 0
         self.budget_tokens: int | None = None
+        self.budget_s: float | None = None
+        self.patience: int | None = None
         self.asks: dict[tuple[int, int], e.Asked] = {}
         """Requests to models that nothing is known of yet, by (pull, call): in flight, or cut off by a crash."""
         self.reply_deltas: dict[int, e.ReplyDelta] = {}
         """The replies that are growing, by pull."""
+        self.read_replies: set[tuple[int, int]] = set()
+        """The replies that were looked at, by (pull, call)."""
         self.dropped_parameters: dict[str, set[str]] = {}
         """What each model refused."""
         self.budget_spent: str = ""
@@ -253,6 +261,8 @@ class RunState:
         self.iterations = event.iterations
         self.budget_usd = event.budget_usd
         self.budget_tokens = event.budget_tokens
+        self.budget_s = event.budget_s
+        self.patience = event.patience
         self._say(event, f"run {event.run_id} started: {event.problem.name} on {event.device.name}")
 
     def _run_continued(self, event: e.RunContinued) -> None:
@@ -458,8 +468,19 @@ class RunState:
             self.iterations = event.iterations
         if event.budget_usd is not None:
             self.budget_usd = event.budget_usd
+        if event.budget_tokens is not None:
+            self.budget_tokens = event.budget_tokens
+        if event.budget_s is not None:
+            self.budget_s = event.budget_s
+        if event.patience is not None:
+            self.patience = event.patience
         self.budget_spent = ""
         self._say(event, f"{event.by} changed the budget")
+
+    def _killed(self, event: e.Killed) -> None:
+        candidate = self.candidates[event.candidate_id]
+        candidate.killed_by, candidate.stage = event.by, "killed"
+        self._say(event, f"{event.by} killed #{event.candidate_id}")
 
     def _tagged(self, event: e.Tagged) -> None:
         candidate = self.candidates[event.candidate_id]
@@ -508,6 +529,7 @@ class RunState:
         self._say(event, f"pull {event.pull}: {event.model}: {event.reason}", "warning")
 
     def _reply_read(self, event: e.ReplyRead) -> None:
+        self.read_replies.add((event.pull, event.call))
         if event.refused:
             if event.pull in self.pulls:
                 self.pulls[event.pull].refused += 1
@@ -564,6 +586,7 @@ _FOLD: dict[type, Callable[[RunState, Any], None]] = {
     e.Injected: RunState._injected,
     e.Pinned: RunState._pinned,
     e.BudgetChanged: RunState._budget_changed,
+    e.Killed: RunState._killed,
     e.Tagged: RunState._tagged,
     e.GpuSampled: RunState._gpu_sampled,
     e.Progressed: RunState._progressed,

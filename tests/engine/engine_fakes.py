@@ -57,11 +57,14 @@ def variant(value: int) -> str:
 
 @dataclass
 class Script:
-    """What goes wrong. `fail_at` maps (method, value) to the error to raise, once each; `block` holds a method back for
-    all but the baseline until `go` is set or the job is cancelled."""
+    """What goes wrong. `fail_at` maps (method, value) to the error to raise, once each; `fail_nth` (method, how many times
+    it was called). `block` holds a method back for all but the baseline until `go` is set or the job is cancelled.
+    `seconds` is how long each method takes; `most` says how many of each ran at once, "lane" being verify and time.
+    """
 
     timing: str = "measured"
     fail_at: dict[tuple[str, int], Exception] = field(default_factory=dict)
+    fail_nth: dict[tuple[str, int], Exception] = field(default_factory=dict)
     baseline_verdict: str = "correct"
     start_errors: list[Exception] = field(default_factory=list)
     block: str = ""
@@ -132,7 +135,8 @@ class FakeLane(Lane):
         if self.script.block == method and value:
             self.script.blocked.set()
             self.script.go.wait(timeout=30)
-        error = self.script.fail_at.pop((method, value), None)
+        calls = sum(called == method for called, _ in self.script.calls)
+        error = self.script.fail_at.pop((method, value), None) or self.script.fail_nth.pop((method, calls), None)
         if error is not None:
             raise error
 

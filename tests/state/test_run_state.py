@@ -125,6 +125,7 @@ EVERY_KIND: tuple[e.Event, ...] = (
     e.Pinned(by="ann", parent_id=0),
     e.BudgetChanged(by="ann", iterations=30),
     e.Tagged(by="ann", candidate_id=1, tag="odd"),
+    e.Killed(by="ann", candidate_id=1),
     selected(3),
     asked(3, 1),
     e.ReplyDelta(pull=3, call=1, model="m", characters=40, tokens=10, tail="def"),
@@ -201,6 +202,20 @@ def test_the_clock_never_goes_back() -> None:
     state.apply(e.Noted(seq=1, t=50.0, elapsed=10.0, level="info", text=""))
     state.apply(e.Noted(seq=2, t=60.0, elapsed=5.0, level="info", text=""))
     assert (state.seq, state.first_t, state.last_t, state.elapsed) == (2, 50.0, 60.0, 10.0)
+
+
+def test_a_killed_candidate_says_by_whom() -> None:
+    state = fold(*BASE, selected(1), generated(1, 0, 1, strategy="tiling"), e.Killed(by="ann", candidate_id=1))
+    assert (state.candidates[1].killed_by, state.candidates[1].status) == ("ann", "killed")
+    assert state.log[-1].text == "ann killed #1"
+
+
+def test_a_changed_limit_leaves_the_others() -> None:
+    state = fold(*BASE)
+    state.apply(e.BudgetChanged(by="ann", budget_s=60.0))
+    state.apply(e.BudgetChanged(by="ann", patience=4, budget_tokens=9))
+    assert (state.budget_s, state.patience, state.budget_tokens) == (60.0, 4, 9)
+    assert (state.iterations, state.budget_usd) == (20, 1.0)
 
 
 def test_the_life_of_a_run() -> None:
