@@ -30,6 +30,10 @@ class ProblemError(UsageError):
     """A problem folder lacks a piece or a piece is malformed; the sentence names file, piece and remedy."""
 
 
+class UnknownPriceError(UsageError):
+    """Nobody knows what a model costs, so that no cap can hold; the sentence names the ways out."""
+
+
 class RunNotFoundError(UsageError):
     """No run has the given id."""
 

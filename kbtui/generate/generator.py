@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import msgspec
 
+from kbtui.errors import KbtuiError
+from kbtui.generate.desk import Desk
 from kbtui.state.records import DeviceInfo, ProblemInfo, Strategy
 from kbtui.state.run_state import Candidate
+
+
+class BudgetSpent(KbtuiError):
+    """What is left of the budget pays for no further version. `budget` is the one that is short."""
+
+    def __init__(self, budget: Literal["budget", "tokens"], reason: str) -> None:
+        super().__init__(reason)
+        self.budget: Literal["budget", "tokens"] = budget
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,16 +47,43 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     cost_usd: float = 0.0
     tokens: int = 0
+    model: str = ""
+    reflection: str = ""
 
 
 class Exhausted(msgspec.Struct, frozen=True):
-    """No new version exists for this parent and strategy: nobody's failure, costs no pull."""
+    """No new version exists for this parent and strategy: nobody's failure, costs no pull. `duplicates` counts the known
+    versions in a row, if that is why."""
+
+    reason: str
+    duplicates: int = 0
+
+
+class Unusable(msgspec.Struct, frozen=True):
+    """What was written is no version at all: the pull ends without a candidate, and the arm earns nothing."""
 
     reason: str
 
 
 class Generator(ABC):
     name: str
+    repairs: int = 0
+    """How often a version that failed may be sent back (`repair`)."""
+
+    async def prepare(self, parallel: int) -> None:  # noqa: B027  (most generators need nothing)
+        """Get ready, before anything is spent on the run. `parallel` versions may be asked for at a time. Raises
+        UsageError, EnvironmentFailure or ProviderFailure for what cannot work."""
+
+    def attach(self, desk: Desk) -> None:  # noqa: B027
+        """Take the run's desk, once, after `prepare` and before anything is asked for."""
+
+    def versions(self) -> dict[str, str]:
+        """What the journal should know of the software behind it, name to version."""
+        return {}
+
+    def notices(self, problem: ProblemInfo, device: DeviceInfo, source: str, iterations: int) -> list[str]:  # noqa: ARG002
+        """Lines for the log at the start of a run: what it may cost, where replies come from."""
+        return []
 
     @abstractmethod
     def moves(self, source: str, entry: str) -> dict[str, int]:
@@ -56,5 +94,10 @@ class Generator(ABC):
         """
 
     @abstractmethod
-    async def write(self, request: Request) -> Written | Exhausted:
-        """A new version. Raises ProviderFailure or EnvironmentFailure; never for a fault of the source."""
+    async def write(self, request: Request) -> Written | Exhausted | Unusable:
+        """A new version. Raises ProviderFailure or EnvironmentFailure, never for a fault of the source; and BudgetSpent
+        when what is left of the budget pays for nothing more."""
+
+    async def repair(self, request: Request, failed: Candidate) -> Written | Exhausted | Unusable:  # noqa: ARG002
+        """`failed`, a child of the request's parent, mended. Only asked of generators with `repairs`. Raises as `write`."""
+        return Exhausted(f"{self.name} mends nothing")

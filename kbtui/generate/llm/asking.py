@@ -12,7 +12,7 @@ from kbtui import clock
 from kbtui.errors import ProviderFailure
 from kbtui.generate.desk import Desk
 from kbtui.generate.llm import tokens
-from kbtui.generate.llm.chat import Answer, Chat, Failure, OnText, Question
+from kbtui.generate.llm.chat import Answer, Chat, Failure, OnText, Question, RecordingEnds
 from kbtui.generate.llm.pace import Pace
 from kbtui.generate.llm.patience import Patience
 from kbtui.generate.llm.purse import Reservation, Short, Tariff, reserve
@@ -24,6 +24,14 @@ from kbtui.text import clean
 DELTA_EVERY_S = 0.1
 TAIL = 600
 """Characters of a growing reply that are shown."""
+
+
+class AskFailure(ProviderFailure):
+    """A provider did not come round. `kind` as in `Failure`."""
+
+    def __init__(self, model: str, failure: Failure) -> None:
+        super().__init__(f"{model}: {failure}")
+        self.kind = failure.kind
 
 
 class BudgetShort(Exception):
@@ -52,7 +60,7 @@ class Asker:
     async def ask(self, question: Question, about: int | None) -> e.Replied:
         """The reply, journalled with its cost.
 
-        Raises ProviderFailure when the provider does not come round within the deadline, BudgetShort when the budget pays
+        Raises AskFailure when the provider does not come round within the deadline, BudgetShort when the budget pays
         for no such request. When cancelled, what had arrived is journalled as a failed request.
         """
         patience = Patience(self.settings.deadline_s, self.jitter)
@@ -78,7 +86,10 @@ class Asker:
             raise
         except Failure as failure:
             self._write_failed(question, failure.kind, str(failure), attempts)
-            raise ProviderFailure(f"{question.model}: {failure}") from failure
+            raise AskFailure(question.model, failure) from failure
+        except RecordingEnds as ends:
+            self._write_failed(question, "recording", str(ends), attempts)
+            raise
         except asyncio.CancelledError:
             self._write_failed(question, "cancelled", "given up before the reply was whole", attempts)
             raise

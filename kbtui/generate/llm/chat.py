@@ -11,6 +11,7 @@ import msgspec
 from kbtui.generate.digest import source_digest
 from kbtui.state.events import Asking
 from kbtui.state.records import Message, Scalar, Strategy
+from kbtui.state.run_state import RunState
 
 OnText = Callable[[str, bool], None]
 """Called with all that has arrived so far, and whether it is thinking."""
@@ -85,12 +86,20 @@ class Failure(Exception):
         return self.kind in TRANSIENT
 
 
+class RecordingEnds(Exception):
+    """A recording holds no reply to a question; the sentence says to which."""
+
+
 class Chat(ABC):
     """Answers questions."""
 
+    def begin(self, state: RunState) -> None:  # noqa: B027  (a provider remembers nothing)
+        """Take note of what a run that goes on was answered before."""
+
     @abstractmethod
     async def answer(self, question: Question, on_text: OnText) -> Answer:
-        """One attempt at a reply, streamed to `on_text`. Raises Failure. Cancelling it closes the connection."""
+        """One attempt at a reply, streamed to `on_text`. Raises Failure, or RecordingEnds.
+        Cancelling it closes the connection."""
 
 
 def prompt_digest(messages: Sequence[Message]) -> str:
