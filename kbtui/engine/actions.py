@@ -66,6 +66,14 @@ class Generate:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """Have the pull's last candidate, which failed, mended."""
+
+    pull: Pull
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
 class EndPull:
     """Reward the arm, or drop the pull when nobody is to blame."""
 
@@ -103,7 +111,7 @@ class GiveUp:
 
 Judge = Compile | Prune | Verify | Time | FindMoves | Promote
 """A step of a candidate through the judge."""
-Action = Judge | WriteBaseline | Generate | EndPull | TakeInjection | Choose | Finish | GiveUp
+Action = Judge | WriteBaseline | Generate | Repair | EndPull | TakeInjection | Choose | Finish | GiveUp
 Resource = Literal["lane", "compiler", ""]
 
 
@@ -111,7 +119,7 @@ def subject(action: Action) -> tuple[str, int]:
     """What an action works on: a pull, a candidate of no pull, or the run itself. There is one action per subject at a
     time."""
     match action:
-        case Generate(pull) | EndPull(pull, _):
+        case Generate(pull) | Repair(pull, _) | EndPull(pull, _):
             return "pull", pull.number
         case WriteBaseline() | TakeInjection() | Choose() | Finish() | GiveUp():
             return "run", 0

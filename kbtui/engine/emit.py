@@ -47,7 +47,7 @@ class Emitter:
         self._announce(written)
         return written
 
-    def show(self, event: e.GpuSampled | e.Progressed) -> None:
+    def show(self, event: e.GpuSampled | e.Progressed | e.ReplyDelta) -> None:
         """Fold and announce a transient event; it is never journalled."""
         shown = self._sealed(event)
         self.state.apply(shown)

@@ -16,7 +16,7 @@ from kbtui.errors import EnvironmentFailure, KbtuiError, ProviderFailure, UsageE
 from kbtui.state import events as e
 from kbtui.state.commands import AnyCommand
 
-_COSTLY = (a.Generate, a.Time, a.EndPull)
+_COSTLY = (a.Generate, a.Repair, a.Time, a.EndPull)
 """What a power cut must not undo. (A killed process loses no event anyway: each is handed to the kernel at once.)"""
 
 
@@ -134,6 +134,8 @@ class Loop:
                     self._no_arm_at = tools.state.seq
             case a.Generate(pull):
                 await pulling.generate(tools, pull)
+            case a.Repair(pull, candidate):
+                await pulling.repair(tools, pull, candidate)
             case a.EndPull(pull, candidate):
                 pulling.end_pull(tools, pull, candidate)
 

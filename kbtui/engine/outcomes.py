@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbtui.state.records import Timing, Verification
-from kbtui.state.run_state import Candidate
+from kbtui.state.run_state import Candidate, Pull, RunState
 
 
 def failed(candidate: Candidate) -> bool:
@@ -27,6 +27,18 @@ def unjudged(candidate: Candidate) -> str:
     if timing is not None and timing.ratio is None and timing.estimate is None:
         return f"#{candidate.id} could not be timed: {_why_untimed(timing)}"
     return ""
+
+
+def mendable(state: RunState, pull: Pull, candidate: Candidate) -> bool:
+    """Whether the pull's last candidate failed in a way that its author may mend, and has rounds left for it.
+
+    A cheat is discarded, and what exists already is no failure to mend.
+    """
+    if state.started is None or pull.repair_ended or len(pull.candidate_ids) > state.started.repairs:
+        return False
+    if candidate.pruned is not None and candidate.pruned.stage in ("duplicate", "code"):
+        return False
+    return failed(candidate) and not unjudged(candidate) and candidate.status != "cheat"
 
 
 def baseline_failure(baseline: Candidate) -> str:

@@ -15,7 +15,7 @@ from kbtui.engine import actions as a
 from kbtui.engine import cascade
 from kbtui.engine.actions import INJECTED, Action, needs, subject
 from kbtui.engine.best import best_of
-from kbtui.engine.outcomes import baseline_failure, failed
+from kbtui.engine.outcomes import baseline_failure, failed, mendable
 from kbtui.engine.stops import stop_reason
 from kbtui.state.records import BASELINE_ID
 from kbtui.state.run_state import Candidate, Pull, RunState
@@ -81,7 +81,9 @@ def _continue(state: RunState, pull: Pull) -> Action:
     if not pull.candidate_ids:
         return a.Generate(pull)
     candidate = state.candidates[pull.candidate_ids[-1]]
-    return judge(state, candidate) or a.EndPull(pull, candidate)
+    if action := judge(state, candidate):
+        return action
+    return a.Repair(pull, candidate) if mendable(state, pull, candidate) else a.EndPull(pull, candidate)
 
 
 def _begin(state: RunState, limits: Limits, running: Collection[Action]) -> list[Action]:

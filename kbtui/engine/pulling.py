@@ -10,7 +10,7 @@ from kbtui.engine.commands import arm_name
 from kbtui.engine.outcomes import failed, unjudged
 from kbtui.engine.tools import Tools
 from kbtui.generate.digest import source_digest, syntax_digest
-from kbtui.generate.generator import Exhausted, Request, Written
+from kbtui.generate.generator import BudgetSpent, Exhausted, Request, Unusable, Written
 from kbtui.search import cluster, reward
 from kbtui.search.arms import DUPLICATES
 from kbtui.search.policy import Choice, Purpose
@@ -98,7 +98,18 @@ async def generate(tools: Tools, pull: Pull) -> None:
     cost, tokens = 0.0, 0
     for _ in range(DUPLICATES):
         tried = duplicates | {state.candidates[child].move for child in parent.children}  # other pulls make some, too
-        written = await tools.generator.write(_request(tools, pull, parent, frozenset(tried)))
+        try:
+            written = await tools.generator.write(_request(tools, pull, parent, frozenset(tried)))
+        except BudgetSpent as spent:
+            tools.emitter.emit(e.BudgetSpent(budget=spent.budget, reason=str(spent)))
+            tools.emitter.emit(e.PullDropped(pull=pull.number, owner=None, reason=str(spent)))
+            return
+        if isinstance(written, Unusable):
+            _unusable(tools, pull, written)
+            return
+        if isinstance(written, Exhausted) and written.duplicates:
+            _drop(tools, pull, parent, written.reason, cost, tokens, written.duplicates)
+            return
         if isinstance(written, Exhausted):
             _exhausted(tools, pull, parent, written.reason, cost, tokens)
             return
@@ -110,6 +121,29 @@ async def generate(tools: Tools, pull: Pull) -> None:
             return
         duplicates.add(written.move)
     _drop(tools, pull, parent, f"{DUPLICATES} duplicates in a row", cost, tokens, DUPLICATES)
+
+
+async def repair(tools: Tools, pull: Pull, broken: Candidate) -> None:
+    """Have the pull's last candidate mended: a further candidate of the same pull and parent, or the word that there is to
+    be none."""
+    parent = tools.state.candidates[pull.parent_id]
+    tools.show("generating", f"#{broken.id} is repaired", pull.number)
+    tried = frozenset(tools.state.candidates[child].move for child in parent.children)
+    try:
+        written = await tools.generator.repair(_request(tools, pull, parent, tried), broken)
+    except BudgetSpent as spent:
+        tools.emitter.emit(e.BudgetSpent(budget=spent.budget, reason=str(spent)))
+        _end_repair(tools, pull, broken, str(spent))
+        return
+    if isinstance(written, Exhausted | Unusable):
+        _end_repair(tools, pull, broken, written.reason)
+        return
+    source = redact(written.source)
+    digest = syntax_digest(source)
+    if digest in tools.state.digests:
+        _end_repair(tools, pull, broken, f"the reply is the version of #{tools.state.digests[digest]} once more")
+        return
+    _generated(tools, pull, written, source, digest, written.cost_usd, written.tokens, broken.id)
 
 
 def end_pull(tools: Tools, pull: Pull, candidate: Candidate) -> None:
@@ -155,7 +189,20 @@ def _request(tools: Tools, pull: Pull, parent: Candidate, tried: frozenset[str])
     )
 
 
-def _generated(tools: Tools, pull: Pull, written: Written, source: str, digest: str, cost: float, tokens: int) -> None:
+def _end_repair(tools: Tools, pull: Pull, broken: Candidate, reason: str) -> None:
+    tools.emitter.emit(e.RepairEnded(pull=pull.number, candidate_id=broken.id, reason=reason))
+
+
+def _generated(
+    tools: Tools,
+    pull: Pull,
+    written: Written,
+    source: str,
+    digest: str,
+    cost: float,
+    tokens: int,
+    repairs: int | None = None,
+) -> None:
     tools.emitter.emit(
         e.Generated(
             candidate_id=_next_id(tools),
@@ -170,8 +217,18 @@ def _generated(tools: Tools, pull: Pull, written: Written, source: str, digest: 
             detail=written.detail,
             cost_usd=cost,
             tokens=tokens,
+            model=written.model,
+            reflection=written.reflection,
+            repairs=repairs,
         )
     )
+
+
+def _unusable(tools: Tools, pull: Pull, written: Unusable) -> None:
+    """What was written is no version: the arm was played and earned nothing."""
+    outcome = f"no version, {written.reason}"
+    state = tools.state
+    tools.emitter.emit(reward.rewarded(state, pull.number, pull.cluster, pull.strategy, None, 0.0, outcome))
 
 
 def _exhausted(tools: Tools, pull: Pull, parent: Candidate, reason: str, cost: float, tokens: int) -> None:

@@ -51,7 +51,7 @@ class Server:
     def tell(self, event: e.Event) -> None:
         """Let every client know of an event when it has room. Never blocks."""
         for client in self._clients:
-            if isinstance(event, e.GpuSampled | e.Progressed):
+            if isinstance(event, e.GpuSampled | e.Progressed | e.ReplyDelta):
                 client.show(event)
             else:
                 client.advance(event.seq)
@@ -106,7 +106,7 @@ class _Client:
         writer.transport.set_write_buffer_limits(high=0)
         self._first: deque[ServerMessage] = deque()
         self._seq: int | None = None
-        self._live: dict[str, e.GpuSampled | e.Progressed] = {}
+        self._live: dict[str, e.GpuSampled | e.Progressed | e.ReplyDelta] = {}
         self._something = asyncio.Event()
         self._nothing = asyncio.Event()
         self.dropped = False
@@ -122,9 +122,8 @@ class _Client:
         self._seq = seq
         self._wake()
 
-    def show(self, event: e.GpuSampled | e.Progressed) -> None:
-        key = event.uuid or event.device if isinstance(event, e.GpuSampled) else ""
-        self._live[f"{type(event).__name__} {key}"] = event
+    def show(self, event: e.GpuSampled | e.Progressed | e.ReplyDelta) -> None:
+        self._live[e.transient_key(event)] = event
         self._wake()
 
     def drop(self) -> None:

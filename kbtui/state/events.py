@@ -83,6 +83,8 @@ class RunStarted(Event, frozen=True, kw_only=True):
     """The share of the speed of light at which the best is good enough; None never."""
     generator_parameters: dict[str, Scalar] = {}
     """What the generator was set to, as `RunSpec.generator_parameters`."""
+    repairs: int = 0
+    """How often a version that failed may be sent back to what wrote it, within its pull."""
 
 
 class RunContinued(Event, frozen=True, kw_only=True):
