@@ -36,6 +36,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     policy_parameters: dict[str, Scalar] = {}
     iterations: int = 20
     budget_usd: float = 1.0
+    budget_tokens: int = 0
+    budget_minutes: float = 0.0
+    patience: int = 0
+    speed_of_light: float = 95.0
     objective: str = "geomean"
     device: str = ""
     target: str = "sm_90"
@@ -162,6 +166,17 @@ def _amount(value: object) -> float:
     return float(value)
 
 
+def _percent(value: object) -> float:
+    wanted = "a percentage, 0 to 100"
+    try:
+        found = _amount(value)
+    except ValueError:
+        raise ValueError(wanted) from None
+    if found > 100:
+        raise ValueError(wanted)
+    return found
+
+
 def _yes_no(value: object) -> bool:
     if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
         return value.lower() in ("true", "yes", "1")
@@ -198,6 +213,10 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "policy_parameters": _parameters,
     "iterations": _whole(1),
     "budget_usd": _amount,
+    "budget_tokens": _whole(0),
+    "budget_minutes": _amount,
+    "patience": _whole(0),
+    "speed_of_light": _percent,
     "objective": _choice(*OBJECTIVES),
     "device": _text,
     "target": _text,

@@ -26,7 +26,7 @@ Cluster = Annotated[int | None, typer.Option("--cluster", "-c", min=0, help="Suc
 
 
 def register(app: typer.Typer) -> None:
-    for command in (pause, resume, step, stop, force, ban, unban, inject, pin, unpin):
+    for command in (pause, resume, step, stop, force, ban, unban, inject, pin, unpin, kill):
         app.command()(command)
 
 
@@ -113,6 +113,16 @@ def unpin(run: Run) -> None:
     from kbtui.state.commands import Pin
 
     _send(run, Pin(by=_me(), parent_id=None))
+
+
+def kill(run: Run, candidate: Annotated[int, typer.Argument(min=0, help="Such as 7 for #7.")]) -> None:
+    """Judge a candidate no further, and end what runs for it.
+
+    Its pull is dropped, so the bandit learns nothing from it; the run goes on.
+    """
+    from kbtui.state.commands import Kill
+
+    _send(run, Kill(by=_me(), candidate_id=candidate))
 
 
 def read_source(file: Path) -> str:

@@ -12,7 +12,7 @@ from kbtui.errors import UsageError
 if TYPE_CHECKING:
     from kbtui.engine.spec import RunSpec
 
-CONTINUABLE = ("iterations", "budget_usd")
+CONTINUABLE = ("iterations", "budget_usd", "budget_tokens", "budget_minutes", "patience")
 """What may change when a run goes on; everything else is fixed by its journal."""
 
 
@@ -43,6 +43,10 @@ def fresh(problem: str, settings: Settings) -> RunSpec:
         policy_parameters=dict(settings.policy_parameters),
         iterations=settings.iterations,
         budget_usd=settings.budget_usd,
+        budget_tokens=settings.budget_tokens or None,
+        budget_minutes=settings.budget_minutes or None,
+        patience=settings.patience or None,
+        speed_of_light=settings.speed_of_light or None,
         objective=settings.objective,
         device=settings.device,
         target=settings.target,
@@ -73,5 +77,8 @@ def continued(text: str, settings: Settings, origins: Mapping[str, str]) -> RunS
         continue_run=True,
         iterations=settings.iterations if "iterations" in said else None,
         budget_usd=settings.budget_usd if "budget_usd" in said else UNSET,
+        budget_tokens=settings.budget_tokens if "budget_tokens" in said else UNSET,
+        budget_minutes=settings.budget_minutes if "budget_minutes" in said else UNSET,
+        patience=settings.patience if "patience" in said else UNSET,
         arguments=tuple(sys.argv[1:]),
     )

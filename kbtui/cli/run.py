@@ -30,6 +30,12 @@ def run(
     ] = None,
     iterations: Annotated[int | None, typer.Option(help="Pulls before the run ends.")] = None,
     budget_usd: Annotated[float | None, typer.Option(help="Dollars before the run ends.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Tokens of models before the run ends.")] = None,
+    budget_minutes: Annotated[float | None, typer.Option(help="Minutes before the run ends.")] = None,
+    patience: Annotated[int | None, typer.Option(help="Pulls without a new best before the run ends.")] = None,
+    speed_of_light: Annotated[
+        float | None, typer.Option(help="Percent of the speed of light at which the best is good enough (95).")
+    ] = None,
     objective: Annotated[str | None, typer.Option(help=f"Over the cases: {', '.join(OBJECTIVES)}.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda:0, or cpu (interpreter and estimate).")] = None,
     target: Annotated[str | None, typer.Option(help="The GPU that `cpu` compiles for, such as sm_90.")] = None,
@@ -56,6 +62,10 @@ def run(
             "policy_parameters": options.pairs(policy_parameter),
             "iterations": iterations,
             "budget_usd": budget_usd,
+            "budget_tokens": budget_tokens,
+            "budget_minutes": budget_minutes,
+            "patience": patience,
+            "speed_of_light": speed_of_light,
             "objective": objective,
             "device": device,
             "target": target,

@@ -122,8 +122,8 @@ def _begin(spec: RunSpec, emitter: Emitter, facts: LaneFacts, policy: Policy, hi
         emitter.emit(opening.started_event(spec, facts, policy, hidden))
     else:
         emitter.emit(opening.continued_event(spec, facts, started, cut_bytes))
-        if isinstance(spec.budget_usd, int | float) and spec.budget_usd != emitter.state.budget_usd:
-            emitter.emit(e.BudgetChanged(by=opening.user(), budget_usd=spec.budget_usd))
+        if changed := opening.changed_limits(spec, emitter.state):
+            emitter.emit(changed)
     emitter.settle()
 
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 import kbtui
 from kbtui import paths
@@ -28,6 +29,8 @@ from kbtui.search.policy import Policy
 from kbtui.state import events as e
 from kbtui.state.run_state import RunState
 from kbtui.text import redact
+
+T = TypeVar("T", bound=float)
 
 
 def named(spec: RunSpec) -> RunSpec:
@@ -130,6 +133,10 @@ def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, hidden: str) 
         seed=spec.seed,
         iterations=DEFAULT_ITERATIONS if spec.iterations is None else spec.iterations,
         budget_usd=DEFAULT_BUDGET_USD if spec.budget_usd is UNSET else spec.budget_usd,
+        budget_tokens=_said(spec.budget_tokens),
+        budget_s=_seconds(spec.budget_minutes),
+        patience=_said(spec.patience),
+        speed_of_light_percent=spec.speed_of_light,
         parallel=spec.parallel,
         versions=_versions(facts),
         isolation={**facts.isolation, "run process not readable": hidden},
@@ -155,6 +162,27 @@ def continued_event(spec: RunSpec, facts: LaneFacts, started: e.RunStarted, cut_
             f"{facts.device.name}: continue it on the same device, or start a new run"
         )
     return e.RunContinued(pid=os.getpid(), cut_bytes=cut_bytes, versions=_versions(facts), iterations=spec.iterations)
+
+
+def changed_limits(spec: RunSpec, state: RunState) -> e.BudgetChanged | None:
+    """What a continued run is said to stop at otherwise than before; None when nothing is."""
+    said = {
+        "budget_usd": _said(spec.budget_usd),
+        "budget_tokens": _said(spec.budget_tokens),
+        "budget_s": _seconds(spec.budget_minutes),
+        "patience": _said(spec.patience),
+    }
+    new = {name: value for name, value in said.items() if value is not None and value != getattr(state, name)}
+    return e.BudgetChanged(by=user(), **new) if new else None  # type: ignore[arg-type]
+
+
+def _said(value: T | UnsetType | None) -> T | None:
+    return None if isinstance(value, UnsetType) else value
+
+
+def _seconds(minutes: float | UnsetType | None) -> float | None:
+    said = _said(minutes)
+    return None if said is None else 60 * said
 
 
 def _versions(facts: LaneFacts) -> dict[str, str]:

@@ -16,6 +16,8 @@ from kbtui.state.records import Scalar
 
 DEFAULT_ITERATIONS = 20
 DEFAULT_BUDGET_USD = 1.0
+DEFAULT_SPEED_OF_LIGHT = 95.0
+"""Percent. What is left beyond it is within the error of the peaks that it is measured against."""
 OBJECTIVES = ("geomean", "total", "worst")
 MOST_PARALLEL = 64
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -26,12 +28,13 @@ class RunSpec(msgspec.Struct, kw_only=True):
     """One run, as the command line or the home screen asks for it.
 
     A new run needs `problem` (a bundled name or a folder); `run_id` "" makes one up. With `continue_run` only `run_id`,
-    `iterations`, `budget_usd` and `python` count: everything else is what the journal recorded.
+    `iterations`, the budgets, `patience` and `python` count: everything else is what the journal recorded.
 
-    `iterations` None and `budget_usd` UNSET mean "not said": the defaults for a new run, what was recorded for a
-    continued one. `budget_usd` None is no limit (a recorded limit can be changed, not lifted). `device` "" is cuda:0
-    where the machine has a GPU, else cpu. `python` "" is this interpreter for a new run, the recorded one for a
-    continued one.
+    `iterations` None and UNSET for the other limits mean "not said": the defaults for a new run, what was recorded for a
+    continued one. None is no limit (a recorded limit can be changed, not lifted). `budget_minutes` are of the run's own
+    clock, `patience` counts rewarded pulls without a new best, `speed_of_light` is the percentage at which the best is
+    good enough. `device` "" is cuda:0 where the machine has a GPU, else cpu. `python` "" is this interpreter for a new
+    run, the recorded one for a continued one.
     """
 
     problem: str
@@ -42,6 +45,10 @@ class RunSpec(msgspec.Struct, kw_only=True):
     policy_parameters: dict[str, Scalar] = {}
     iterations: int | None = None
     budget_usd: float | UnsetType | None = UNSET
+    budget_tokens: int | UnsetType | None = UNSET
+    budget_minutes: float | UnsetType | None = UNSET
+    patience: int | UnsetType | None = UNSET
+    speed_of_light: float | None = DEFAULT_SPEED_OF_LIGHT
     objective: str = "geomean"
     device: str = ""
     target: str = "sm_90"
@@ -61,6 +68,14 @@ class RunSpec(msgspec.Struct, kw_only=True):
             raise UsageError(f"--iterations {self.iterations}: a run needs at least 1 pull")
         if isinstance(self.budget_usd, float | int) and self.budget_usd < 0:
             raise UsageError(f"--budget-usd {self.budget_usd}: a budget cannot be negative")
+        if isinstance(self.budget_tokens, int) and self.budget_tokens < 1:
+            raise UsageError(f"--budget-tokens {self.budget_tokens}: a budget needs at least 1 token")
+        if isinstance(self.budget_minutes, float | int) and self.budget_minutes <= 0:
+            raise UsageError(f"--budget-minutes {self.budget_minutes}: a run needs some time")
+        if isinstance(self.patience, int) and self.patience < 1:
+            raise UsageError(f"--patience {self.patience}: a run needs at least 1 pull to gain anything")
+        if self.speed_of_light is not None and not 0 < self.speed_of_light <= 100:
+            raise UsageError(f"--speed-of-light {self.speed_of_light}: give a percentage over 0, up to 100")
         if self.objective not in OBJECTIVES:
             raise UsageError(f"--objective {self.objective} is unknown: use one of {', '.join(OBJECTIVES)}")
         if self.seed < 0:

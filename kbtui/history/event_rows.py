@@ -98,6 +98,8 @@ def _act(event: e.Event) -> Row | None:
             return _person("inject", event.by, detail=event.name)
         case e.Pinned():
             return _person("unpin" if event.parent_id is None else "pin", event.by, candidate_id=event.parent_id)
+        case e.Killed():
+            return _person("kill", event.by, candidate_id=event.candidate_id)
         case e.BudgetChanged():
             return _person("budget", event.by, detail=_budget(event))
         case e.Tagged():
@@ -131,6 +133,12 @@ def _budget(event: e.BudgetChanged) -> str:
         parts.append(f"{event.iterations} iterations")
     if event.budget_usd is not None:
         parts.append(f"${event.budget_usd:g}")
+    if event.budget_tokens is not None:
+        parts.append(f"{event.budget_tokens} tokens")
+    if event.budget_s is not None:
+        parts.append(f"{event.budget_s / 60:g} minutes")
+    if event.patience is not None:
+        parts.append(f"{event.patience} pulls without a gain")
     return ", ".join(parts)
 
 

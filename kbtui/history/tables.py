@@ -65,7 +65,11 @@ RUNS = Table(
         Column("last_at", "TIMESTAMP", "Last event (UTC)"),
         Column("elapsed_s", "DOUBLE", "The run's own clock at its last event, in seconds"),
         Column("status", "VARCHAR", "As its journal says: running, paused or stopped (a crashed run says running)"),
-        Column("stopped_by", "VARCHAR", "iterations, budget, user, no arms or an error; empty until it stops"),
+        Column(
+            "stopped_by",
+            "VARCHAR",
+            "What ended it: iterations, budget, tokens, time, no gain, user, an error, ...; empty until it stops",
+        ),
         Column("pulls", "INTEGER", "Pulls that ended; those dropped before a candidate existed do not count"),
         Column("candidates", "INTEGER", "Candidates, the baseline included"),
         Column("correct", "INTEGER", "Candidates verified correct, the baseline included"),
@@ -286,7 +290,7 @@ PARTITIONS = Table(
 
 INTERVENTIONS = Table(
     "interventions",
-    "What people did to a run: pause, resume, step, force, ban, unban, inject, pin, budget, tag.",
+    "What people did to a run: pause, resume, step, force, ban, unban, inject, pin, kill, budget, tag.",
     ("run_id", "seq"),
     (
         _RUN,

@@ -63,6 +63,8 @@ class Script:
     """
 
     timing: str = "measured"
+    kind: str = "cpu"
+    floor_ms: float = 0.0
     fail_at: dict[tuple[str, int], Exception] = field(default_factory=dict)
     fail_nth: dict[tuple[str, int], Exception] = field(default_factory=dict)
     baseline_verdict: str = "correct"
@@ -95,7 +97,7 @@ class FakeLane(Lane):
         self.facts = LaneFacts(
             device=DeviceInfo(
                 lane=self.spec.device,
-                kind="cpu",
+                kind=self.script.kind,  # type: ignore[arg-type]
                 name="fake sm_90",
                 target=self.spec.target,
                 shared_limit_bytes=SHARED_LIMIT,
@@ -198,7 +200,16 @@ class FakeLane(Lane):
         timing = Timing(
             kind="measured",
             verdict=verdict,  # type: ignore[arg-type]
-            cases=(CaseTiming(case="n=1024", ms=1 / ratio, low_ms=0.99 / ratio, high_ms=1.01 / ratio, ratio=ratio),),
+            cases=(
+                CaseTiming(
+                    case="n=1024",
+                    ms=1 / ratio,
+                    low_ms=0.99 / ratio,
+                    high_ms=1.01 / ratio,
+                    ratio=ratio,
+                    floor_ms=self.script.floor_ms,
+                ),
+            ),
             ratio=ratio,
             low=ratio * 0.99,
             high=ratio * 1.01,

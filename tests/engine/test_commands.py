@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from engine_fakes import FakeGenerator, Run, Script, spec, variant
+from engine_fakes import FakeGenerator, Run, Script, first_lines, spec, value_of, variant
 
 from kbtui.engine.client import EngineGone, RunClient, send
 from kbtui.engine.commands import answer
 from kbtui.errors import UsageError
+from kbtui.paths import journal_file
 from kbtui.search.registry import make_policy
 from kbtui.state import commands as c
 from kbtui.state import events as e
@@ -245,10 +246,103 @@ async def test_a_pinned_parent_is_taken() -> None:
         assert here.state.pinned is None
 
 
+@pytest.mark.parametrize("stage", ["compile", "verify", "time"])
+async def test_a_killed_candidate_stops_and_the_run_goes_on(stage: str) -> None:
+    script = Script(block=stage)
+    one = Run(spec(iterations=12), script=script, attended=True)
+    async with live(one, paused=False) as here:
+        assert await asyncio.to_thread(script.blocked.wait, 10)
+        (pull,) = here.state.open_pulls
+        (number,) = pull.candidate_ids
+        arms = dict(here.state.arms)
+        assert await here.tell(c.Kill(by=ME, candidate_id=number)) == f"#{number} is judged no further"
+        state = await here.until(lambda state: state.pulls[pull.number].ended)
+        assert state.pulls[pull.number].outcome == "dropped"
+        assert not state.pulls[pull.number].seen
+        assert state.arms == arms
+        summary = await here.ending
+    state = one.state
+    assert summary.stopped_by == "iterations"
+    killed = state.candidates[number]
+    assert (killed.status, killed.killed_by) == ("killed", ME)
+    assert script.cancels == [value_of(killed.source)]
+    assert state.best_id != number
+    after = [x for x in one.events if getattr(x, "candidate_id", None) == number]
+    assert isinstance(after[-1], e.Killed)  # nothing that was found afterwards counts
+    (dropped,) = (x for x in one.events if isinstance(x, e.PullDropped) and x.pull == pull.number)
+    assert (dropped.owner, dropped.reason) == (None, f"{ME} killed #{number}")
+
+
+async def test_of_several_in_flight_only_the_killed_one_stops() -> None:
+    script = Script(block="verify", seconds={"compile": 0.005})
+    one = Run(spec(iterations=6, parallel=3), script=script, attended=True)
+    async with live(one, paused=False) as here:
+        assert await asyncio.to_thread(script.blocked.wait, 10)
+        await here.until(lambda state: sum(bool(pull.candidate_ids) for pull in state.open_pulls) == 3)
+        at_work = script.calls[-1][1] if script.calls[-1][0] == "verify" else None
+        state = here.state
+        idle = [
+            pull.candidate_ids[0]
+            for pull in state.open_pulls
+            if value_of(state.candidates[pull.candidate_ids[0]].source) != at_work
+        ]
+        await here.tell(c.Kill(by=ME, candidate_id=idle[-1]))
+        state = await here.until(lambda state: state.pulls[state.candidates[idle[-1]].pull].ended)
+        assert len([x for x in here.run.events if isinstance(x, e.PullDropped)]) == 1
+        script.go.set()
+        assert (await here.ending).stopped_by == "iterations"
+    assert [candidate.id for candidate in one.state.candidates.values() if candidate.killed_by] == [idle[-1]]
+
+
+async def test_an_injected_version_can_be_killed() -> None:
+    script = Script()
+    one = Run(spec(iterations=1000), script=script, attended=True)
+    async with live(one) as here:
+        script.block = "verify"
+        await here.tell(c.Inject(by=ME, name="mine.py", source=variant(1006)))
+        await here.tell(c.Step(by=ME))
+        assert await asyncio.to_thread(script.blocked.wait, 10)
+        mine = next(x.id for x in here.state.candidates.values() if x.generator == "inject")
+        await here.tell(c.Kill(by=ME, candidate_id=mine))
+        state = await here.until(lambda state: state.pulls_ended == 2)
+        assert state.candidates[mine].verification is None
+        assert script.cancels == [1006]
+
+
+async def test_what_cannot_be_killed_is_refused() -> None:
+    async with live(run()) as here:
+        assert "there is no candidate #99" in await here.refused(c.Kill(by=ME, candidate_id=99))
+        assert "stop the run instead" in await here.refused(c.Kill(by=ME, candidate_id=0))
+        assert "#1 is done" in await here.refused(c.Kill(by=ME, candidate_id=1))
+
+
+async def test_a_kill_survives_a_crash() -> None:
+    script = Script(block="verify")
+    one = Run(spec(iterations=6), script=script, attended=True)
+    async with live(one, paused=False) as here:
+        assert await asyncio.to_thread(script.blocked.wait, 10)
+        number = here.state.open_pulls[0].candidate_ids[0]
+        await here.tell(c.Kill(by=ME, candidate_id=number))
+        await here.ending
+    file = journal_file("fake-1")
+    end = next(index for index, x in enumerate(one.events) if isinstance(x, e.Killed))
+    file.write_bytes(first_lines(file, end + 1))
+    again = Run(spec(iterations=None, continue_run=True))
+    state = await again.go()
+    assert isinstance(again.events[1], e.PullDropped)
+    assert not state.pulls[again.events[1].pull].seen
+    assert value_of(state.candidates[number].source) not in {value for _, value in again.script.calls}
+
+
 async def test_the_budget_can_be_changed_and_ends_the_run() -> None:
     async with live(run()) as here:
         assert "a run needs at least 1" in await here.refused(c.SetBudget(by=ME, iterations=0))
         assert "say how many" in await here.refused(c.SetBudget(by=ME))
+        assert "at least 1" in await here.refused(c.SetBudget(by=ME, tokens=0))
+        assert "some time" in await here.refused(c.SetBudget(by=ME, minutes=0.0))
+        text = await here.tell(c.SetBudget(by=ME, tokens=5000, minutes=2.5, patience=900))
+        assert text.startswith("the run may use 5000 tokens, 10 spent and 2.5 minutes, 0.0 gone and 900 pulls without")
+        assert (here.state.budget_tokens, here.state.budget_s, here.state.patience) == (5000, 150.0, 900)
         assert await here.tell(c.SetBudget(by=ME, iterations=3)) == "the run may use 3 pulls, 1 done"
         await here.tell(c.Resume(by=ME))
         summary = await here.ending
