@@ -7,6 +7,7 @@ A recording is a file of JSON lines, one reply each: `{"strategy": ..., "source"
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from kbtui.errors import UsageError
 from kbtui.generate.digest import syntax_digest
 from kbtui.generate.generator import Exhausted, Generator, Request, Written
+from kbtui.state.events import Generated
 from kbtui.state.records import STRATEGIES, Strategy
 
 
@@ -59,6 +61,27 @@ class ReplayGenerator(Generator):
                 raise UsageError(f"{path}, line {number} is not a recorded reply: {error}") from None
         if not replies:
             raise UsageError(f"the recording {path} holds no reply")
+        return cls(replies)
+
+    @classmethod
+    def from_run(cls, name: str, versions: Iterable[Generated]) -> ReplayGenerator:
+        """The versions of a run, each for the parent and the strategy it was made from.
+        Raises UsageError when there is none."""
+        made = list(versions)
+        digests = {version.candidate_id: version.syntax_digest for version in made}
+        replies = [
+            Reply(
+                source=version.source,
+                move=version.move,
+                detail=version.detail,
+                strategy=version.strategy,
+                parent=digests.get(version.parent_id) if version.parent_id is not None else None,
+            )
+            for version in made
+            if version.strategy is not None
+        ]
+        if not replies:
+            raise UsageError(f"{name} holds no version that a strategy made: there is nothing to replay")
         return cls(replies)
 
     def moves(self, source: str, entry: str) -> dict[str, int]:  # noqa: ARG002

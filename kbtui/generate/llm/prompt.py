@@ -66,7 +66,7 @@ def _as_fits(lines: list[str], room: int) -> str:
     """As many of the lines as have room, the first ones first; how many were left out is said."""
     kept: list[str] = []
     for line in lines:
-        room -= count(line)
+        room -= count(line) + 1
         if room < 0:
             break
         kept.append(line)

@@ -20,6 +20,7 @@ from kbtui import clock
 from kbtui.errors import UsageError
 from kbtui.generate.llm.chat import Answer, Chat, Failure, FailureKind, OnText, Question
 from kbtui.generate.llm.failures import failure
+from kbtui.generate.llm.generator import Backend
 from kbtui.generate.llm.settings import LlmSettings, Weighted, is_local
 
 NO_KEY = "none"
@@ -222,6 +223,12 @@ class LiteLlm(Chat):
             first_token_s=reply.first_token_s,
             seconds=seconds,
         )
+
+
+async def open_backend(settings: LlmSettings, models: tuple[Weighted, ...]) -> Backend:
+    """Providers, through litellm. Raises UsageError for what cannot work."""
+    chat = await LiteLlm.open(settings, models)
+    return Backend(chat=chat, tariff=chat, longest_reply=chat.longest_reply, versions=chat.versions())
 
 
 class _Growing:

@@ -17,17 +17,23 @@ from kbtui.generate.llm.chat import Answer, Chat, OnText, Question, RecordingEnd
 from kbtui.generate.llm.generator import Backend, OpenBackend
 from kbtui.generate.llm.settings import LlmSettings, Weighted
 from kbtui.state import events as e
+from kbtui.state.records import Scalar
 from kbtui.state.run_state import RunState
 
 FOLDER = Path(__file__).resolve().parents[1] / "recordings"
 """Recordings that come with kbtui, one per problem."""
 
 
+_SHAPING = frozenset({"repairs", "most_tokens", "prompt_tokens", "prompts", "choice"})
+
+
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """What replay needs of a recorded run. `label` says where its replies come from."""
+    """What replay needs of a recorded run. `versions` are the candidates, for a run in which no model was asked; `label`
+    says where its replies come from."""
 
     name: str
-    replies: tuple[e.Replied, ...]
+    replies: tuple[e.Replied, ...] = ()
+    versions: tuple[e.Generated, ...] = ()
     started: e.RunStarted | None = None
     label: str = ""
 
@@ -38,21 +44,30 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
             return self.started.model
         return ",".join(dict.fromkeys(reply.model for reply in self.replies))
 
+    @property
+    def parameters(self) -> dict[str, Scalar]:
+        """What shaped the recorded prompts and conversations; what concerns providers and money plays no part."""
+        recorded = self.started.generator_parameters if self.started is not None else {}
+        return {name: value for name, value in recorded.items() if name in _SHAPING}
+
 
 def recording_of(name: str, events: Iterable[e.Event]) -> Recording:
-    """The recording in a journal's events. Raises UsageError when no model replied in it."""
+    """The recording in a journal's events. Raises UsageError when nothing was written in it."""
     replies: list[e.Replied] = []
+    versions: list[e.Generated] = []
     started, label = None, ""
     for event in events:
         if isinstance(event, e.Replied):
             replies.append(event)
+        elif isinstance(event, e.Generated):
+            versions.append(event)
         elif isinstance(event, e.RunStarted):
             started = event
         elif isinstance(event, e.Noted) and event.source == "recording":
             label = event.text
-    if not replies:
-        raise UsageError(f"{name} holds no model's reply: replay a run of --generator llm")
-    return Recording(name=name, replies=tuple(replies), started=started, label=label)
+    if not replies and not any(version.strategy for version in versions):
+        raise UsageError(f"{name} holds no reply and no version: there is nothing to replay")
+    return Recording(name=name, replies=tuple(replies), versions=tuple(versions), started=started, label=label)
 
 
 def read_recording(file: Path) -> Recording:

@@ -19,5 +19,5 @@ def _make_importable(name: str, folder: Path) -> None:
     found.loader.exec_module(sys.modules[name])
 
 
-for _name, _folder in (("replies", HERE), ("chat_server", HERE)):
-    _make_importable(_name, _folder)
+for _name in ("replies", "chat_server", "scripted"):
+    _make_importable(_name, HERE)
