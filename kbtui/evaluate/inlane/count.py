@@ -8,7 +8,6 @@ what they touch they share. Times nothing and computes no value.
 from __future__ import annotations
 
 import inspect
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,9 @@ _STRATA = ((1, 5, 3), (3, 1, 7), (5, 7, 1), (7, 3, 5))
 """Sampled programs, in eighths of each axis: every quarter of every axis once, so that work which grows along an axis
 (a causal mask) is averaged right and a masked tail does not weigh more than it is worth."""
 _WAVE_SHARE = 0.5
-"""Share of a case's time that may go to seeing what a wave shares."""
-DEFAULT_BUDGET_S = 2.0
+"""Share of a case's work that may go to seeing what a wave shares."""
+MOST_WORK = 400_000_000
+"""Work of all cases together, as `counting.Meter` measures it: two to four seconds on one core."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Counted:
 
 
 def run(ctx: JobContext) -> dict[str, Any]:
-    """Parameters: those of "compile", and `budget_s` (seconds for all cases, default 2).
+    """Parameters: those of "compile", and `most_work` (for all cases together, default MOST_WORK).
 
     Reply: `cases`, for each timed case {"launches": [...], "failed": ""}; a launch is a list of choices (one unless
-    autotuned) as `_summary` makes them. A case that the interpreter cannot run, or not in time, has its reason in
+    autotuned) as `_summary` makes them. A case that the interpreter cannot run, or with too much work, has its reason in
     `failed`: that is nobody's fault.
     """
     capability = (int(ctx.parameters["capability"][0]), int(ctx.parameters["capability"][1]))
@@ -55,7 +55,7 @@ def run(ctx: JobContext) -> dict[str, Any]:
     meter = counting.install()
     launches: list[Counted] = []
     count = int(ctx.parameters["cases"])
-    end = time.monotonic() + float(ctx.parameters.get("budget_s", DEFAULT_BUDGET_S))
+    most = int(ctx.parameters.get("most_work", MOST_WORK))
     interpreter.GridExecutor = _executor(meter, recorder, launches, properties)
     cases = []
     with pretending(properties, capability), np.errstate(all="ignore"):
@@ -65,7 +65,7 @@ def run(ctx: JobContext) -> dict[str, Any]:
             forget_tuning(ctx.module)
             launches.clear()
             # What earlier cases left over is shared by those to come.
-            meter.deadline = time.monotonic() + (end - time.monotonic()) / (count - case)
+            meter.allowed = meter.spent + max(1, (most - meter.spent) // (count - case))
             cases.append({"failed": _call(entry, ctx.shaped_inputs(case)), "launches": _grouped(launches)})
     return {"cases": cases}
 
@@ -75,8 +75,8 @@ def _call(entry: Any, inputs: tuple[Any, ...]) -> str:
     try:
         entry(*inputs)
     except Exception as error:  # noqa: BLE001  candidate and interpreter may raise anything; each is a reason
-        if _caused_by(error, counting.OutOfTime):
-            return "counting took too long"
+        if _caused_by(error, counting.TooMuchWork):
+            return "too much work for the interpreter"
         return f"the interpreter could not run it: {type(error).__name__}: {error}"[:500]
     return ""
 
@@ -180,12 +180,11 @@ def _loaded(program: tally.Program, tensor: int) -> float:
 
 
 def _wave(meter: counting.Meter, grid: tuple[int, ...], wave: int, program: Any) -> list[tally.Program]:
-    """The first programs in launch order, run to their first accesses; as many as time allows, at most `wave`."""
-    started = time.monotonic()
-    limit = started + (meter.deadline - started) * _WAVE_SHARE
+    """The first programs in launch order, run to their first accesses; as many as its share of work allows, at most `wave`."""
+    limit = meter.spent + (meter.allowed - meter.spent) * _WAVE_SHARE
     seen: list[tally.Program] = []
     for index in range(min(grid[0] * grid[1] * grid[2], wave)):
-        if seen and time.monotonic() > limit:
+        if seen and meter.spent > limit:
             break
         place = (index % grid[0], index // grid[0] % grid[1], index // (grid[0] * grid[1]))
         seen.append(_one(meter, place, program, first_accesses_only=True))

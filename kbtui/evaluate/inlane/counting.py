@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import operator
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,8 +27,14 @@ _CONSTANT = "kbtui.constant"
 """Attribute of a tile that holds one value everywhere."""
 
 
-class OutOfTime(Exception):
-    """Counting took longer than its budget."""
+OPERATION = 16384
+"""What any operation of the interpreter costs besides its elements, in elements: Python takes about 20 us for each."""
+ACCESS = 4
+"""Times that an element of an access weighs: its address is looked at."""
+
+
+class TooMuchWork(Exception):
+    """A case needs more work than it was allowed."""
 
 
 class Stop(Exception):
@@ -37,18 +42,25 @@ class Stop(Exception):
 
 
 class Meter:
-    """Where the interpreter's counts go. `program` None: nothing is counted (the wrapper's own code runs)."""
+    """Where the interpreter's counts go. `program` None: nothing is counted (the wrapper's own code runs).
+
+    `spent` is the work done so far, in elements that the interpreter handled, and `allowed` its limit (0: any amount).
+    It is counted and not timed, so that every machine counts the same, however busy it is.
+    """
 
     def __init__(self) -> None:
         self.program: Program | None = None
         self.first_accesses_only = False
-        self.deadline = float("inf")
+        self.spent = 0
+        self.allowed = 0
         self.tensors: list[tuple[int, int]] = []
         """(first address, end) of each tensor argument."""
 
-    def check_time(self) -> None:
-        if time.monotonic() > self.deadline:
-            raise OutOfTime
+    def spend(self, elements: int) -> None:
+        """Note one operation on so many elements. Raises TooMuchWork."""
+        self.spent += OPERATION + elements
+        if self.allowed and self.spent > self.allowed:
+            raise TooMuchWork
 
     def tensor_at(self, address: int) -> int:
         for index, (first, end) in enumerate(self.tensors):
@@ -79,7 +91,7 @@ def _builder(meter: Meter) -> type:
         """Counts while `meter.program` is set; method names and arguments are the interpreter's."""
 
         def _access(self, pointers: Any, mask: Any, store: bool) -> tuple[Any, Any]:
-            meter.check_time()
+            meter.spend(ACCESS * pointers.data.size)
             element = pointers.get_element_ty()
             item_bytes = max(1, element.primitive_bitwidth // 8)
             addresses = np.broadcast_to(pointers.data, np.broadcast_shapes(pointers.data.shape, mask.data.shape))
@@ -116,7 +128,7 @@ def _builder(meter: Meter) -> type:
 
         def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, *rest: Any) -> Any:
             del rest
-            meter.check_time()
+            meter.spend(d.data.size)
             if meter.program is not None:
                 meter.program.product(_tile(a, b, str(input_precision)))
             return d
@@ -131,6 +143,7 @@ def _builder(meter: Meter) -> type:
 
         def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
             result = super().binary_op(lhs, rhs, op)
+            meter.spend(result.data.size)
             if meter.program is not None and _is_float(lhs):
                 count = meter.program.special_work if op is np.divide else meter.program.work
                 count(result.data.size)
@@ -138,6 +151,7 @@ def _builder(meter: Meter) -> type:
 
         def ternary_op(self, lhs: Any, rhs: Any, other: Any, op: Any) -> Any:
             result = super().ternary_op(lhs, rhs, other, op)
+            meter.spend(result.data.size)
             if meter.program is not None and _is_float(other):
                 meter.program.work(result.data.size)
             return result
@@ -149,6 +163,7 @@ def _builder(meter: Meter) -> type:
 
         def cast_impl(self, src: Any, dst_type: Any) -> Any:
             target = dst_type.scalar
+            meter.spend(src.data.size)
             if _is_float(src) and target.is_floating():
                 if meter.program is not None and not src.attr.get(_CONSTANT):
                     meter.program.work(src.data.size)
@@ -182,6 +197,7 @@ def _builder(meter: Meter) -> type:
 def _special(meter: Meter) -> Callable[[Any, Any], Any]:
     def count(builder: Any, argument: Any) -> Any:
         del builder
+        meter.spend(argument.data.size)
         if meter.program is not None:
             meter.program.special_work(argument.data.size)
         return _zeros(argument.data, argument.dtype.scalar)
@@ -231,8 +247,10 @@ def _count_reductions(meter: Meter) -> None:
 
 def _counted(meter: Meter, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def apply(self: Any, inputs: Any) -> Any:
+        elements = sum(argument.handle.data.size for argument in inputs)
+        meter.spend(elements)
         if meter.program is not None:
-            meter.program.reduce(sum(argument.handle.data.size for argument in inputs))
+            meter.program.reduce(elements)
         return original(self, inputs)
 
     return apply
@@ -284,7 +302,6 @@ def _shortened(meter: Meter, program: Program, iterations: range, unrolled: int)
         for turn, (value, times) in enumerate(plan):
             if turn and meter.first_accesses_only:
                 raise Stop
-            meter.check_time()
             program.weight = outer * times
             program.consume()
             yield value

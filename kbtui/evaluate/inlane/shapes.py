@@ -20,6 +20,9 @@ class ShapesOnly(TorchDispatchMode):  # type: ignore[misc]  # torch is not follo
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if any(_is_meta(value) for value in args):
+            # what is made of something without values has none: small tensors beside it lose theirs
+            args = tuple(_without_values(value) for value in args)
         if any(argument.name == "device" for argument in func._schema.arguments):
             device = self._device(args)
             if device is not None:
@@ -35,3 +38,11 @@ class ShapesOnly(TorchDispatchMode):  # type: ignore[misc]  # torch is not follo
             return meta if source.device == meta else None
         sizes = next((value for value in args if isinstance(value, list | tuple)), ())
         return None if self._most_real and math.prod(sizes) <= self._most_real else meta
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "meta"
+
+
+def _without_values(value: Any) -> Any:
+    return torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) and value.dim() else value

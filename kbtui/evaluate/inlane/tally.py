@@ -27,7 +27,9 @@ def runs_of(addresses: Any, item_bytes: int) -> Runs:
     del item_bytes
     if addresses.size == 0:
         return EMPTY
-    sectors = np.unique(np.asarray(addresses, dtype=np.uint64).ravel() >> np.uint64(_SHIFT)).astype(np.int64)
+    sectors = np.asarray(addresses, dtype=np.uint64).ravel() >> np.uint64(_SHIFT)
+    # neighbours mostly share a sector: without them there is little left to sort
+    sectors = np.unique(sectors[np.concatenate(([True], sectors[1:] != sectors[:-1]))]).astype(np.int64)
     breaks = np.flatnonzero(np.diff(sectors) > 1)
     first = sectors[np.concatenate(([0], breaks + 1))]
     end = sectors[np.concatenate((breaks, [sectors.size - 1]))] + 1
