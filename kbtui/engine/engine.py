@@ -13,6 +13,7 @@ import kbtui
 from kbtui import paths
 from kbtui.engine import opening
 from kbtui.engine.best import summary
+from kbtui.engine.desk import EmitterDesk
 from kbtui.engine.emit import Emitter, Listener
 from kbtui.engine.ingest import HistoryFeed, Ingest
 from kbtui.engine.lane_thread import LaneMaker, LaneThread
@@ -96,6 +97,8 @@ class Engine:
         spec = opening.completed(spec, state)
         problem = find_problem(spec.problem)
         policy, generator = self._parts.make_policy(spec), self._parts.make_generator(spec)
+        # Before the lane: a missing key or an unknown price must not cost the time that torch takes to import.
+        await self._stop.unless(generator.prepare(spec.parallel))
         hidden = self._parts.harden()
         lane = LaneThread(self._parts.make_lane, opening.lane_spec(spec, problem))
         stack.push_async_callback(lane.close)
@@ -108,20 +111,24 @@ class Engine:
         tools = Tools(emitter, lane, generator, policy, sampler, problem.kernel_source)
         loop = Loop(tools, self._stop, opening.limits(spec), attended=self._attended)
         await stack.enter_async_context(_serving(spec.run_id, emitter, loop))
-        _begin(spec, emitter, facts, policy, hidden, writer.cut_bytes)
+        _begin(spec, tools, facts, hidden, writer.cut_bytes)
+        generator.attach(EmitterDesk(emitter))
         await stack.enter_async_context(_beating(lock))
         sampler.start()
         stack.callback(sampler.stop)
         return loop, tools
 
 
-def _begin(spec: RunSpec, emitter: Emitter, facts: LaneFacts, policy: Policy, hidden: str, cut_bytes: int) -> None:
-    """Emit the first event of this process."""
+def _begin(spec: RunSpec, tools: Tools, facts: LaneFacts, hidden: str, cut_bytes: int) -> None:
+    """Emit the first events of this process."""
+    emitter, generator = tools.emitter, tools.generator
     started = emitter.state.started
     if started is None:
-        emitter.emit(opening.started_event(spec, facts, policy, hidden))
+        started = emitter.emit(opening.started_event(spec, facts, tools.policy, generator, hidden))
+        for text in generator.notices(facts.problem, facts.device, tools.baseline_source, started.iterations):
+            emitter.emit(e.Noted(level="info", text=text, source=generator.name))
     else:
-        emitter.emit(opening.continued_event(spec, facts, started, cut_bytes))
+        emitter.emit(opening.continued_event(spec, facts, started, generator, cut_bytes))
         if changed := opening.changed_limits(spec, emitter.state):
             emitter.emit(changed)
     emitter.settle()

@@ -23,6 +23,7 @@ from kbtui.engine.spec import DEFAULT_BUDGET_USD, DEFAULT_ITERATIONS, RunSpec, r
 from kbtui.engine.stopping import Stopped
 from kbtui.errors import EnvironmentFailure, KbtuiError, ProblemError, UsageError
 from kbtui.evaluate.lane import LaneFacts, LaneSpec
+from kbtui.generate.generator import Generator
 from kbtui.history.journal import read_journal
 from kbtui.problems.folder import ProblemFolder
 from kbtui.search.policy import Policy
@@ -65,6 +66,8 @@ def completed(spec: RunSpec, state: RunState) -> RunSpec:
         problem=started.problem.path,
         generator=started.generator,
         model=started.model,
+        generator_parameters=started.generator_parameters,
+        budget_tokens=spec.budget_tokens if spec.budget_tokens is not UNSET else state.budget_tokens,
         policy=started.policy,
         policy_parameters=started.policy_parameters,
         objective=started.objective,
@@ -117,7 +120,7 @@ def limits(spec: RunSpec) -> Limits:
     return Limits(pulls=spec.parallel, compilers=max(1, min(spec.parallel, cores - 1)))
 
 
-def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, hidden: str) -> e.RunStarted:
+def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, generator: Generator, hidden: str) -> e.RunStarted:
     """The first event of a new run. `hidden` says whether candidates cannot read this process's memory."""
     return e.RunStarted(
         journal_version=e.JOURNAL_VERSION,
@@ -129,6 +132,8 @@ def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, hidden: str) 
         policy_parameters=policy.parameters,
         generator=spec.generator,
         model=spec.model,
+        generator_parameters=spec.generator_parameters,
+        repairs=generator.repairs,
         objective=spec.objective,
         seed=spec.seed,
         iterations=DEFAULT_ITERATIONS if spec.iterations is None else spec.iterations,
@@ -138,7 +143,7 @@ def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, hidden: str) 
         patience=_said(spec.patience),
         speed_of_light_percent=spec.speed_of_light,
         parallel=spec.parallel,
-        versions=_versions(facts),
+        versions=_versions(facts, generator),
         isolation={**facts.isolation, "run process not readable": hidden},
         python=spec.python,
         host=platform.node(),
@@ -147,7 +152,9 @@ def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, hidden: str) 
     )
 
 
-def continued_event(spec: RunSpec, facts: LaneFacts, started: e.RunStarted, cut_bytes: int) -> e.RunContinued:
+def continued_event(
+    spec: RunSpec, facts: LaneFacts, started: e.RunStarted, generator: Generator, cut_bytes: int
+) -> e.RunContinued:
     """What says that a new process goes on. Raises ProblemError or EnvironmentFailure when the run would compare what
     cannot be compared: another problem, or measured times with modelled ones or with another device's."""
     if facts.problem.digest != started.problem.digest:
@@ -161,7 +168,9 @@ def continued_event(spec: RunSpec, facts: LaneFacts, started: e.RunStarted, cut_
             f"the run's times are {started.timing} on {started.device.name}, here they would be {facts.timing} on "
             f"{facts.device.name}: continue it on the same device, or start a new run"
         )
-    return e.RunContinued(pid=os.getpid(), cut_bytes=cut_bytes, versions=_versions(facts), iterations=spec.iterations)
+    return e.RunContinued(
+        pid=os.getpid(), cut_bytes=cut_bytes, versions=_versions(facts, generator), iterations=spec.iterations
+    )
 
 
 def changed_limits(spec: RunSpec, state: RunState) -> e.BudgetChanged | None:
@@ -185,8 +194,13 @@ def _seconds(minutes: float | UnsetType | None) -> float | None:
     return None if said is None else 60 * said
 
 
-def _versions(facts: LaneFacts) -> dict[str, str]:
-    return {**facts.versions, "kbtui": kbtui.__version__, "run process python": platform.python_version()}
+def _versions(facts: LaneFacts, generator: Generator) -> dict[str, str]:
+    return {
+        **facts.versions,
+        **generator.versions(),
+        "kbtui": kbtui.__version__,
+        "run process python": platform.python_version(),
+    }
 
 
 def user() -> str:

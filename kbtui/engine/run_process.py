@@ -16,6 +16,7 @@ import msgspec
 
 from kbtui.engine.engine import Engine, Parts
 from kbtui.engine.launch import Ready
+from kbtui.engine.recordings import recording_for
 from kbtui.engine.spec import RunSpec
 from kbtui.engine.stopping import Stopped
 from kbtui.errors import KbtuiError
@@ -33,7 +34,13 @@ def default_parts() -> Parts:
 
     return Parts(
         make_lane=open_lane,
-        make_generator=lambda spec: make_generator(spec.generator, model=spec.model),
+        make_generator=lambda spec: make_generator(
+            spec.generator,
+            recording=recording_for(spec),
+            model=spec.model,
+            parameters=spec.generator_parameters,
+            budget_tokens=spec.budget_tokens if isinstance(spec.budget_tokens, int) else None,
+        ),
         make_policy=lambda spec: make_policy(spec.policy, spec.policy_parameters),
         ingest=lambda: History().ingest(),
         harden=harden_run_process,

@@ -41,6 +41,7 @@ class RunSpec(msgspec.Struct, kw_only=True):
     run_id: str = ""
     generator: str = "rewrite"
     model: str = ""
+    generator_parameters: dict[str, Scalar] = {}
     policy: str = "paper"
     policy_parameters: dict[str, Scalar] = {}
     iterations: int | None = None

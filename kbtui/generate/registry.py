@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,10 @@ def make_generator(
         from kbtui.generate.llm.settings import read_models, read_settings
 
         settings, passed_on = read_settings(parameters or {})
+        if find_spec("litellm") is None:
+            raise UsageError(
+                "the llm generator needs litellm, which is not installed: pip install 'kbtui[llm]', or use --generator rewrite"
+            )
         return LlmGenerator("llm", settings, read_models(model), passed_on, open_backend, budget_tokens=budget_tokens)
     raise UsageError(f"there is no generator called {name!r}: choose one of {', '.join(GENERATORS)}")
 
