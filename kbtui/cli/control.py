@@ -26,7 +26,7 @@ Cluster = Annotated[int | None, typer.Option("--cluster", "-c", min=0, help="Suc
 
 
 def register(app: typer.Typer) -> None:
-    for command in (pause, resume, step, stop, force, ban, unban, inject, pin, unpin, kill):
+    for command in (pause, resume, step, stop, force, ban, unban, inject, pin, unpin, kill, cancel):
         app.command()(command)
 
 
@@ -123,6 +123,16 @@ def kill(run: Run, candidate: Annotated[int, typer.Argument(min=0, help="Such as
     from kbtui.state.commands import Kill
 
     _send(run, Kill(by=_me(), candidate_id=candidate))
+
+
+def cancel(run: Run, pull: Annotated[int | None, typer.Option(min=1, help="Such as 7; else all.")] = None) -> None:
+    """Give up replies that models are writing.
+
+    What had arrived of them is charged; their pulls are dropped, and the run goes on.
+    """
+    from kbtui.state.commands import Cancel
+
+    _send(run, Cancel(by=_me(), pull=pull))
 
 
 def read_source(file: Path) -> str:

@@ -128,6 +128,19 @@ def _kill(state: RunState, _: Policy, command: c.Kill) -> Answer:
     return Answer(f"#{candidate.id} is judged no further", (e.Killed(by=command.by, candidate_id=candidate.id),))
 
 
+def _cancel(state: RunState, _: Policy, command: c.Cancel) -> Answer:
+    asked = sorted({number for number, _ in state.asks if not state.pulls[number].ended})
+    if command.pull is not None and command.pull not in asked:
+        raise Refused(f"pull {command.pull} waits for no model's reply")
+    if not asked:
+        raise Refused("no model is asked for anything now")
+    given_up = asked if command.pull is None else [command.pull]
+    reason = f"cancelled by {command.by}"
+    events = tuple(e.PullDropped(pull=number, owner=None, reason=reason) for number in given_up)
+    pulls = ", ".join(map(str, given_up))
+    return Answer(f"the reply to pull {pulls} is given up; what had arrived is charged", events)
+
+
 def _set_budget(state: RunState, _: Policy, command: c.SetBudget) -> Answer:
     given = (command.iterations, command.budget_usd, command.tokens, command.minutes, command.patience)
     if all(one is None for one in given):
@@ -212,6 +225,7 @@ _ANSWERS: dict[type[c.Command], Callable[[RunState, Policy, Any], Answer]] = {
     c.Inject: _inject,
     c.Pin: _pin,
     c.Kill: _kill,
+    c.Cancel: _cancel,
     c.SetBudget: _set_budget,
     c.Tag: _tag,
 }

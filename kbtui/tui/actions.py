@@ -71,6 +71,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("more", "cockpit", ("right_square_bracket",), "+5 pulls", "let the run play five pulls more", True),
     Action("fewer", "cockpit", ("left_square_bracket",), "-5 pulls", "let the run play five pulls fewer", True),
     Action("tag", "cockpit", ("t",), "tag", "mark the chosen candidate with a word of yours", True),
+    Action("cancel_reply", "cockpit", ("x",), "cancel reply", "give up the replies that models are writing", True),
     Action("stop", "cockpit", ("Q",), "stop run", "end the run for good, after asking", True),
     # cockpit: looking
     Action("open", "cockpit", ("enter",), "open", "open the chosen candidate", footer=7),

@@ -104,6 +104,9 @@ class Steering:
             return
         await self.kbtui.ask(c.Inject(by=who(), name=clean_line(file.name, 80), source=source))
 
+    async def do_cancel_reply(self) -> None:
+        await self.kbtui.ask(c.Cancel(by=who()))
+
     # ------------------------------------------------------------ a candidate
 
     async def do_pin(self) -> None:
