@@ -1,11 +1,20 @@
-"""What is pruned before anything runs, in order of cost; every reason comes with the number behind it. Pure."""
+"""What is pruned before anything runs, in order of cost; every reason comes with the number behind it. Pure.
+
+A duplicate syntax tree, the static policy and the compiler come first (`judging.compile_candidate`; the compiler itself
+refuses a kernel that needs more shared memory than there is, naming both numbers). Then what is here. A bound by the
+speed of light is not among it: a problem's least traffic is the same for all of its candidates, and what one candidate
+moves is only counted (`cpu`) or measured (`cuda`) by the very step that times it, so no lane knows a bound of a
+candidate's own before, and a bound that is not its own prunes nobody.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
+from kbtui.engine.host_code import host_digest
 from kbtui.state.events import Pruned
 from kbtui.state.records import DeviceInfo, KernelFacts
 from kbtui.state.run_state import Candidate, RunState
@@ -55,20 +64,31 @@ def resources(candidate: Candidate, device: DeviceInfo) -> Pruned | None:
 
 
 def same_code(state: RunState, candidate: Candidate) -> Pruned | None:
-    """Pruned when an older, judged candidate launches the same machine code on the same grids as often."""
-    code = launched_code(_kernels(candidate))
+    """Pruned when another candidate, already judged, launches the same machine code on the same grids as often in every
+    case, and nothing else differs either: a changed wrapper may allocate, copy or pass other things, and goes on."""
+    kernels = _kernels(candidate)
+    if not kernels:
+        return None
+    code, some = launched_code(kernels), kernels[0].code_digest
     for other in state.candidates.values():
         judged = other.pruned is not None or other.verification is not None
-        if other.id < candidate.id and judged and code and launched_code(_kernels(other)) == code:
+        if other.id == candidate.id or not judged or not any(one.code_digest == some for one in _kernels(other)):
+            continue
+        if launched_code(_kernels(other)) == code and host_digest(other.source) == host_digest(candidate.source):
             return Pruned(
                 candidate_id=candidate.id, stage="code", reason=f"the same machine code as #{other.id}", value=other.id
             )
     return None
 
 
-def launched_code(kernels: Iterable[KernelFacts]) -> frozenset[tuple[str, tuple[int, int, int], int]]:
-    """What runs on the device: digests of the machine code with grid and number of launches, whatever the names."""
-    return frozenset((kernel.code_digest, kernel.grid, kernel.launches) for kernel in kernels)
+def launched_code(kernels: Iterable[KernelFacts]) -> Counter[tuple[str, tuple[int, int, int], str]]:
+    """What runs on the device and how often: launches by digest of the machine code, grid and case, whatever the kernels
+    are called."""
+    found: Counter[tuple[str, tuple[int, int, int], str]] = Counter()
+    for kernel in kernels:
+        for case in kernel.cases or ("",):
+            found[kernel.code_digest, kernel.grid, case] += kernel.launches
+    return found
 
 
 def _kernels(candidate: Candidate) -> tuple[KernelFacts, ...]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from kbtui import paths
 from kbtui.engine.spec import RunSpec
 from kbtui.errors import UsageError
 from kbtui.history.runs import find_run
+from kbtui.state.events import RunStarted, decode
 
 RECORDING = "recording"
 """The generator parameter that names a recording: a file or a run; "" is the one that comes with kbtui."""
@@ -25,6 +28,18 @@ def named_recording(text: str) -> Path:
     """A recording by its file or by the run that it is the journal of. Raises RunNotFoundError."""
     file = Path(text).expanduser()
     return file if file.is_file() else paths.journal_file(find_run(text))
+
+
+def recorded_start(file: Path) -> RunStarted | None:
+    """How the recorded run began; None for a file that is no journal."""
+    try:
+        with file.open("rb") as lines:
+            first = decode(lines.readline())
+    except OSError as error:
+        raise UsageError(f"cannot read the recording {file}: {error.strerror}") from None
+    except msgspec.DecodeError:
+        return None
+    return first if isinstance(first, RunStarted) else None
 
 
 def _bundled(problem: str) -> Path:

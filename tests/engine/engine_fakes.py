@@ -44,15 +44,18 @@ OFFERS: dict[str, int] = {"tiling": 12, "vectorization": 8, "pipeline": 3}
 
 
 def value_of(source: str) -> int:
-    """The number that a written candidate carries; 0 for the baseline."""
+    """The number that a written candidate carries in its kernel; 0 for the baseline."""
     for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "VALUE":
-            return int(ast.literal_eval(node.value))
+        if isinstance(node, ast.FunctionDef) and node.name == "add_kernel" and node.args.defaults:
+            return int(ast.literal_eval(node.args.defaults[0]))
     return 0
 
 
 def variant(value: int) -> str:
-    return f"VALUE = {value}\n\n\ndef vector_add(x, y):\n    return launch(x, y, VALUE)\n"
+    return (
+        f"import triton\n\n\n@triton.jit\ndef add_kernel(x, value={value}): ...\n\n\n"
+        "def vector_add(x, y):\n    return launch(x, y)\n"
+    )
 
 
 @dataclass
@@ -84,8 +87,8 @@ class Script:
 
 
 class FakeLane(Lane):
-    """Value modulo 10 decides: 1 does not compile, 2 is wrong, 3 needs too much shared memory, 4 compiles to the code of
-    the baseline, 5 cannot be checked here, the rest is correct and value % 7 decides its speed."""
+    """Value modulo 10 decides: 1 does not compile, 2 is wrong, 3 needs too much shared memory, all with 4 compile to the
+    same code, 5 cannot be checked here, the rest is correct and value % 7 decides its speed."""
 
     def __init__(self, spec: LaneSpec, script: Script) -> None:
         self.spec, self.script = spec, script
@@ -156,7 +159,7 @@ class FakeLane(Lane):
             num_stages=3,
             threads=128,
             occupancy_percent=50.0 + value % 40,
-            code_digest="code 0" if value % 10 == 4 else f"code {value}",
+            code_digest="code 4" if value % 10 == 4 else f"code {value}",
             constants={"BLOCK": 1024},
         )
         return Compilation(ok=True, kernels=(kernel,))

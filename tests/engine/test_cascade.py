@@ -7,6 +7,7 @@ import pytest
 from engine_fakes import SHARED_LIMIT
 
 from kbtui.engine import cascade
+from kbtui.engine.host_code import host_digest
 from kbtui.state.records import Compilation, DeviceInfo, KernelFacts, Verification
 from kbtui.state.run_state import Candidate, RunState
 
@@ -98,7 +99,87 @@ def test_the_same_machine_code_under_another_name() -> None:
     assert pruned.reason == "the same machine code as #1"
 
 
-@pytest.mark.parametrize("difference", [{"grid": (4, 1, 1)}, {"launches": 2}, {"code_digest": "bb"}])
+def test_a_kernel_launched_twice_under_two_names_is_not_one_launched_once() -> None:
+    first, second = candidate(1, KERNEL), candidate(2, KERNEL, changed(KERNEL, name="again"), judged=False)
+    assert cascade.same_code(state_of(first, second), second) is None
+
+
+def test_a_younger_one_that_was_judged_earlier_counts() -> None:
+    """Pulls in flight overtake one another."""
+    first, second = candidate(1, KERNEL, judged=False), candidate(2, KERNEL)
+    pruned = cascade.same_code(state_of(first, second), first)
+    assert pruned is not None
+    assert pruned.value == 2
+
+
+SOURCE = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x, out, BLOCK: tl.constexpr):
+    tl.store(out, tl.load(x))
+
+def entry(x):
+    out = torch.empty_like(x)
+    k[(8,)](x, out, BLOCK=1024, num_warps=4)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("num_warps=4", "num_warps=4, num_stages=3", True),
+        ("tl.store(out, tl.load(x))", "tl.store(out, tl.load(x), cache_modifier='.cs')", True),
+        ("def k(", "def k2(", False),  # only the definition: the wrapper would call another kernel
+        ("import triton\n", "# a comment\nimport triton\n", True),
+        ("def entry(x):", 'def entry(x):\n    "A docstring."', True),
+        ("empty_like(x)", "empty_like(x.contiguous())", False),
+        ("(x, out, BLOCK=1024", "(out, x, BLOCK=1024", False),
+        ("return out", "return out.clone()", False),
+        ("k[(8,)]", "k[(4,)]", False),
+        ("    return out", "    k[(8,)](x, out, BLOCK=1024)\n    return out", False),
+    ],
+)
+def test_a_changed_wrapper_is_no_twin(old: str, new: str, same: bool) -> None:
+    first, second = candidate(1, KERNEL), candidate(2, KERNEL, judged=False)
+    first.source, second.source = SOURCE, SOURCE.replace(old, new, 1)
+    assert second.source != SOURCE
+    assert (cascade.same_code(state_of(first, second), second) is not None) == same
+
+
+@pytest.mark.parametrize(
+    "decorated",
+    [
+        "import triton as tr\n\n@tr.jit\ndef k(",
+        "from triton import jit\n\n@jit\ndef k(",
+        "@triton.jit(debug=True)\ndef k(",
+    ],
+)
+def test_a_kernel_is_known_by_what_decorates_it(decorated: str) -> None:
+    source = SOURCE.replace("@triton.jit\ndef k(", decorated)
+    assert host_digest(source) == host_digest(source.replace("tl.load(x)", "tl.load(x) + 0"))
+
+
+def test_a_renamed_kernel_leaves_the_wrapper_as_it_is() -> None:
+    assert host_digest(SOURCE) == host_digest(
+        SOURCE.replace("k(x, out, BLOCK: tl", "named(x, out, BLOCK: tl").replace("k[", "named[")
+    )
+
+
+def test_another_decorator_makes_no_kernel() -> None:
+    source = SOURCE.replace("@triton.jit", "@torch.compile")
+    assert host_digest(source) != host_digest(source.replace("tl.load(x)", "tl.load(x) + 0"))
+
+
+def test_a_source_that_does_not_parse_has_a_digest() -> None:
+    assert host_digest("def (") != host_digest("def (:")
+
+
+@pytest.mark.parametrize(
+    "difference", [{"cases": ("n=1",)}, {"grid": (4, 1, 1)}, {"launches": 2}, {"code_digest": "bb"}]
+)
 def test_what_is_launched_otherwise_is_another_kernel(difference: dict[str, object]) -> None:
     first, second = candidate(1, KERNEL), candidate(2, changed(KERNEL, **difference), judged=False)
     assert cascade.same_code(state_of(first, second), second) is None

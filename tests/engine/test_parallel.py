@@ -23,6 +23,7 @@ from kbtui.engine import actions as a
 from kbtui.engine.opening import limits
 from kbtui.engine.plan import Limits, ready_actions
 from kbtui.errors import EnvironmentFailure, ProviderFailure
+from kbtui.generate.generator import Exhausted, Request, Unusable, Written
 from kbtui.state import events as e
 from kbtui.state.run_state import RunState
 
@@ -94,16 +95,32 @@ async def test_compilers_are_bounded_by_cores(monkeypatch: pytest.MonkeyPatch) -
     assert limits(spec(parallel=8)).compilers == 1
 
 
-async def test_the_lane_does_not_wait_for_the_generator() -> None:
-    """With a slow generator, the run takes as long as the generator needs by itself over its places, not the sum of all."""
-    took = {}
-    for pulls in (1, 4):
-        run = parallel(pulls, f"fake-{pulls}")
-        run.generator = FakeGenerator(seconds=0.02)
-        began = asyncio.get_running_loop().time()
-        await run.go()
-        took[pulls] = asyncio.get_running_loop().time() - began
-    assert took[4] < 0.6 * took[1], took
+class CountingGenerator(FakeGenerator):
+    """Knows how many versions it is writing."""
+
+    writing = 0
+
+    async def write(self, request: Request) -> Written | Exhausted | Unusable:
+        self.writing += 1
+        try:
+            return await super().write(request)
+        finally:
+            self.writing -= 1
+
+
+@pytest.mark.parametrize(("pulls", "most"), [(1, 0), (2, 1), (4, 3)])
+async def test_the_lane_works_while_the_generator_writes(pulls: int, most: int) -> None:
+    generator = CountingGenerator(seconds=0.02)
+    beside: list[int] = []
+
+    def look(event: e.Event) -> None:
+        if isinstance(event, e.Verified | e.Timed):
+            beside.append(generator.writing)
+
+    run = parallel(pulls, generator=generator, on_event=look)
+    await run.go()
+    assert max(beside) == most
+    assert sum(count > 0 for count in beside[2:]) >= (0 if pulls == 1 else len(beside) // 2)
 
 
 async def test_pulls_in_flight_count_for_the_policy() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_fakes import FakeGenerator, Run, Script, first_lines, journal, sequence, spec
+from engine_fakes import FakeGenerator, Run, Script, first_lines, journal, sequence, spec, value_of
 
 from kbtui import paths
 from kbtui.errors import EnvironmentFailure, JournalError, ProblemError, UsageError
@@ -74,7 +74,7 @@ async def test_a_written_reply_is_not_paid_for_again() -> None:
     assert again.script.calls[0][0] == "compile"
     reply = whole[last]
     assert isinstance(reply, e.Generated)
-    assert f"VALUE = {again.script.calls[0][1]}\n" in reply.source
+    assert again.script.calls[0][1] == value_of(reply.source)
 
 
 async def test_more_iterations_after_the_end() -> None:
