@@ -8,6 +8,8 @@ from kbtui.tui.line import Line, LineBuilder, crop, text_line
 from kbtui.tui.session import Session
 from kbtui.tui.views import numbers as n
 
+ROOMY = 64
+"""Cells of a pane that has room for all sparklines."""
 OLD_S = 5.0
 """Samples come once a second; older than this is said."""
 
@@ -76,7 +78,8 @@ def _device_lines(sample: GpuSampled, history: list[GpuSampled], width: int) -> 
     second = LineBuilder().add(" ")
     _memory(second, sample)
     _of(second.gap(2), sample, "power", "power_w", "power_limit_w", "W")
-    _spark(second, history, "power_w", sample.values.get("power_limit_w", 0.0), width)
+    if width >= ROOMY:
+        _spark(second, history, "power_w", sample.values.get("power_limit_w", 0.0), width)
     _value(second.gap(2), sample, "", "temperature_c", "°C")
     _of(second.gap(2), sample, "" if width < 74 else "clock", "sm_clock_mhz", "sm_clock_max_mhz", "MHz")
     return [crop(first.line(), width), crop(second.line(), width)]
@@ -137,7 +140,7 @@ def _throttle(out: LineBuilder, samples: list[GpuSampled]) -> None:
 
 
 def _spark(out: LineBuilder, history: list[GpuSampled], key: str, top: float, width: int) -> None:
-    cells = 8 if width >= 64 else 0
-    values = [sample.values[key] for sample in history[-cells:] if key in sample.values] if cells else []
+    cells = 8 if width >= ROOMY else 6
+    values = [sample.values[key] for sample in history[-cells:] if key in sample.values]
     if len(values) > 1:
         out.gap().add(g.spark(values, top), "curve")

@@ -170,7 +170,7 @@ def _right(state: RunState, candidate: Candidate, width: int, *, working: bool) 
     if candidate.id == 0 and candidate.ratio is None and not state.modelled and candidate.timing is not None:
         text = "1.00x"
     out.right(text, 10 if state.modelled else 7, "accent" if is_best and role == "text" else role)
-    if width >= 56:
+    if width >= 66:
         time = n.time_of(candidate)
         out.right(time, 10, "est" if time.startswith("~") else "dim")
     out.gap(2)
