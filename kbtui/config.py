@@ -32,6 +32,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     generator: str = "rewrite"
     model: str = ""
+    api_base: str = ""
+    local: bool = False
+    allow_unknown_price: bool = False
+    model_choice: str = "weights"
+    model_parameters: dict[str, Scalar] = {}
+    prompts: str = ""
+    repairs: int = 2
+    reply_tokens: int = 16384
+    prompt_tokens: int = 16384
+    reply_silence_s: float = 300.0
+    reply_deadline_s: float = 900.0
+    requests_per_minute: float = 0.0
     policy: str = "paper"
     policy_parameters: dict[str, Scalar] = {}
     iterations: int = 20
@@ -209,6 +221,18 @@ def _parameters(value: object) -> dict[str, Scalar]:
 _READERS: dict[str, Callable[[object], Any]] = {
     "generator": _text,
     "model": _text,
+    "api_base": _text,
+    "local": _yes_no,
+    "allow_unknown_price": _yes_no,
+    "model_choice": _choice("weights", "cost"),
+    "model_parameters": _parameters,
+    "prompts": _text,
+    "repairs": _whole(0),
+    "reply_tokens": _whole(256),
+    "prompt_tokens": _whole(256),
+    "reply_silence_s": _amount,
+    "reply_deadline_s": _amount,
+    "requests_per_minute": _amount,
     "policy": _text,
     "policy_parameters": _parameters,
     "iterations": _whole(1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbtui.config import Settings, parse_scalar
@@ -16,7 +17,7 @@ CONTINUABLE = ("iterations", "budget_usd", "budget_tokens", "budget_minutes", "p
 """What may change when a run goes on; everything else is fixed by its journal."""
 
 
-def pairs(texts: Sequence[str] | None) -> dict[str, int | float | str | bool] | None:
+def pairs(texts: Sequence[str] | None, flag: str = "--policy-parameter") -> dict[str, int | float | str | bool] | None:
     """The `NAME=VALUE` arguments as a mapping; None when there are none. Raises UsageError."""
     if not texts:
         return None
@@ -24,7 +25,7 @@ def pairs(texts: Sequence[str] | None) -> dict[str, int | float | str | bool] | 
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals):
-            raise UsageError(f"--policy-parameter takes NAME=VALUE, such as c=0.5, not {text!r}")
+            raise UsageError(f"{flag} takes NAME=VALUE, such as c=0.5, not {text!r}")
         found[name.strip()] = parse_scalar(value.strip())
     return found
 
@@ -39,6 +40,7 @@ def fresh(problem: str, settings: Settings) -> RunSpec:
         problem=str(find_problem(problem).path),
         generator=settings.generator,
         model=settings.model,
+        generator_parameters=generator_parameters(settings),
         policy=settings.policy,
         policy_parameters=dict(settings.policy_parameters),
         iterations=settings.iterations,
@@ -55,6 +57,60 @@ def fresh(problem: str, settings: Settings) -> RunSpec:
         parallel=settings.parallel,
         arguments=tuple(sys.argv[1:]),
     )
+
+
+def generator_parameters(settings: Settings) -> dict[str, int | float | str | bool]:
+    """What the generator is set to: all of it, so that a journal says how its replies came about."""
+    if settings.generator != "llm":
+        return {}
+    return {
+        "api_base": settings.api_base,
+        "local": settings.local,
+        "allow_unknown_price": settings.allow_unknown_price,
+        "choice": settings.model_choice,
+        "prompts": str(Path(settings.prompts).expanduser().resolve()) if settings.prompts else "",
+        "repairs": settings.repairs,
+        "most_tokens": settings.reply_tokens,
+        "prompt_tokens": settings.prompt_tokens,
+        "silence_s": settings.reply_silence_s,
+        "deadline_s": settings.reply_deadline_s,
+        "requests_per_minute": settings.requests_per_minute,
+        **{f"model.{name}": value for name, value in settings.model_parameters.items()},
+    }
+
+
+def replayed(spec: RunSpec, recording: str | None, origins: Mapping[str, str]) -> RunSpec:
+    """The specification of a run that replays `recording` (a run or a file; None: the one that comes with kbtui).
+
+    What was not said on the command line is as it was in the recorded run, so that the replay is the run once more; only
+    the bundled one is judged on whatever device there is. Raises UsageError and RunNotFoundError.
+    """
+    import msgspec
+
+    from kbtui.engine.recordings import RECORDING, named_recording, recorded_start
+    from kbtui.history.runs import find_run
+
+    named = recording or ""
+    if named and not Path(named).expanduser().is_file():
+        named = find_run(named)  # its full id: what "the latest" means changes
+    elif named:
+        named = str(Path(named).expanduser().resolve())
+    spec = msgspec.structs.replace(spec, generator_parameters={RECORDING: named})
+    started = recorded_start(named_recording(named)) if named else None
+    if started is None:
+        return spec
+    recorded = {
+        "policy": started.policy,
+        "policy_parameters": started.policy_parameters,
+        "iterations": started.iterations,
+        "objective": started.objective,
+        "seed": started.seed,
+        "parallel": started.parallel,
+        "target": started.device.target,
+        "device": started.device.lane,
+    }
+    unsaid = {key: value for key, value in recorded.items() if not origins.get(key, "").startswith("--")}
+    return msgspec.structs.replace(spec, **unsaid)
 
 
 def continued(text: str, settings: Settings, origins: Mapping[str, str]) -> RunSpec:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from kbtui.cli import headless as printing
 from kbtui.cli import options, output
 from kbtui.cli.screen import Ascii, NoMouse, Theme, drawing_flags, open_cockpit
-from kbtui.config import OBJECTIVES, load_settings
-from kbtui.errors import UsageError
+from kbtui.config import OBJECTIVES, Settings, load_settings
+from kbtui.errors import UnknownPriceError, UsageError
 
 if TYPE_CHECKING:
     from kbtui.engine.spec import RunSpec
@@ -23,7 +26,21 @@ def register(app: typer.Typer) -> None:
 def run(
     problem: Annotated[str | None, typer.Argument(help="A bundled problem or the path of a problem's folder.")] = None,
     generator: Annotated[str | None, typer.Option(help="What writes candidates, such as rewrite.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="PROVIDER/NAME", help="The model, with --generator llm.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PROVIDER/NAME[=WEIGHT]", help="The model, with --generator llm; several by repeating."),
+    ] = None,
+    model_parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Sent to the model, such as temperature=0.7; may be repeated."),
+    ] = None,
+    api_base: Annotated[str | None, typer.Option(metavar="URL", help="A server of your own for the model.")] = None,
+    allow_unknown_price: Annotated[
+        bool, typer.Option("--allow-unknown-price", help="Ask models whose price nobody knows.")
+    ] = False,
+    recording: Annotated[
+        str | None, typer.Option("--from", metavar="RUN", help="What --generator replay replays: a run or a file.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="What chooses arms; `kbtui policies` lists them.")] = None,
     policy_parameter: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the policy; may be repeated.")
@@ -57,7 +74,10 @@ def run(
     settings, origins = load_settings(
         {
             "generator": generator,
-            "model": model,
+            "model": ",".join(model) if model else None,
+            "model_parameters": options.pairs(model_parameter, "--model-parameter"),
+            "api_base": api_base,
+            "allow_unknown_price": True if allow_unknown_price else None,
             "policy": policy,
             "policy_parameters": options.pairs(policy_parameter),
             "iterations": iterations,
@@ -76,7 +96,7 @@ def run(
     )
     _require_one_way_to_watch(headless=headless, detach=detach, as_json=as_json)
     if continue_run is None and problem is not None:
-        spec = options.fresh(problem, settings)
+        spec = _fresh(problem, settings, origins, recording)
     elif continue_run is not None and problem is None:
         spec = options.continued(continue_run, settings, origins)
     else:
@@ -98,6 +118,29 @@ def _require_one_way_to_watch(*, headless: bool, detach: bool, as_json: bool) ->
         )
 
 
+def _fresh(problem: str, settings: Settings, origins: Mapping[str, str], recording: str | None) -> RunSpec:
+    spec = options.fresh(problem, settings)
+    if settings.generator == "replay":
+        return options.replayed(spec, recording, origins)
+    if recording is not None:
+        raise UsageError("--from names what --generator replay replays: add --generator replay, or leave it out")
+    return spec
+
+
+def _start_run(spec: RunSpec) -> str:
+    """Start the run in a process of its own. Where a price is unknown, whoever sits there decides."""
+    from kbtui.engine.launch import start_run
+
+    try:
+        return start_run(spec)
+    except UnknownPriceError as unknown:
+        if not sys.stdin.isatty():
+            raise
+        typer.confirm(f"{unknown}.\nAsk it anyway, without a dollar limit that could hold?", abort=True, err=True)
+    known = {**spec.generator_parameters, "allow_unknown_price": True}
+    return start_run(msgspec.structs.replace(spec, generator_parameters=known))
+
+
 def _run_headless(spec: RunSpec, as_json: bool) -> None:
     from kbtui.engine.launch import run_here
 
@@ -106,9 +149,7 @@ def _run_headless(spec: RunSpec, as_json: bool) -> None:
 
 
 def _run_detached(spec: RunSpec, as_json: bool) -> None:
-    from kbtui.engine.launch import start_run
-
-    run_id = start_run(spec)
+    run_id = _start_run(spec)
     if as_json:
         output.json({"run_id": run_id})
     else:
@@ -116,9 +157,8 @@ def _run_detached(spec: RunSpec, as_json: bool) -> None:
 
 
 def _run_attended(spec: RunSpec, flags: dict[str, object]) -> int:
-    from kbtui.engine.launch import start_run
     from kbtui.tui.terminal import require_terminal
 
     require_terminal("kbtui run", "add --headless to run without the cockpit, or --detach to run in the background")
     output.note("starting the run: the lane imports torch and describes the problem ...")
-    return open_cockpit(start_run(spec), flags)
+    return open_cockpit(_start_run(spec), flags)
