@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+import os
 from typing import Literal
 
 import msgspec
 
 from kbtui import clock
 from kbtui.engine.devices import choose_device
+from kbtui.engine.scratch import scratch, sweep
 from kbtui.evaluate.lane import Lane, LaneSpec, Report, open_lane
 from kbtui.problems.folder import find_problem
 from kbtui.state.records import (
@@ -61,10 +61,9 @@ def check_source(
     folder = find_problem(problem)
     device = choose_device(device)
     began = clock.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kbtui-check-") as scratch:
-        spec = LaneSpec(
-            problem=folder.path, device=device, target=target, python=python, scratch=Path(scratch) / "lane", seed=seed
-        )
+    sweep()
+    with scratch(f"check-{os.getpid()}") as place:
+        spec = LaneSpec(problem=folder.path, device=device, target=target, python=python, scratch=place, seed=seed)
         lane = open_lane(spec)
         try:
             report("starting", f"a lane on {device}")

@@ -18,6 +18,7 @@ from kbtui.engine.emit import Emitter, Listener
 from kbtui.engine.ingest import HistoryFeed, Ingest
 from kbtui.engine.lane_thread import LaneMaker, LaneThread
 from kbtui.engine.loop import Loop
+from kbtui.engine.scratch import scratch, sweep
 from kbtui.engine.server import Server
 from kbtui.engine.spec import RunSpec
 from kbtui.engine.stopping import Stopped, StopSignal
@@ -100,7 +101,9 @@ class Engine:
         # Before the lane: a missing key or an unknown price must not cost the time that torch takes to import.
         await self._stop.unless(generator.prepare(spec.parallel))
         hidden = self._parts.harden()
-        lane = LaneThread(self._parts.make_lane, opening.lane_spec(spec, problem))
+        await asyncio.to_thread(sweep)
+        folder = stack.enter_context(scratch(spec.run_id))
+        lane = LaneThread(self._parts.make_lane, opening.lane_spec(spec, problem, folder))
         stack.push_async_callback(lane.close)
         facts = await self._stop.unless(lane.start())
         opening.keep_problem(spec.run_id, problem)

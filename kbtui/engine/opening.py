@@ -99,14 +99,14 @@ def keep_problem(run_id: str, problem: ProblemFolder) -> None:
         (folder / file.name).write_text(redact(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def lane_spec(spec: RunSpec, problem: ProblemFolder) -> LaneSpec:
-    """How the run's lane is made. Its scratch folder bears the run's name, so that what a killed process left is found."""
+def lane_spec(spec: RunSpec, problem: ProblemFolder, scratch: Path) -> LaneSpec:
+    """How the run's lane is made."""
     return LaneSpec(
         problem=problem.path,
         device=spec.device,
         target=spec.target,
         python=spec.python,
-        scratch=_empty_scratch(spec.run_id),
+        scratch=scratch,
         seed=spec.seed,
         objective=spec.objective,
         compilers=limits(spec).compilers,
@@ -209,9 +209,3 @@ def user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container whose uid has no name
         return str(os.getuid())
-
-
-def _empty_scratch(run_id: str) -> Path:
-    path = paths.socket_file(run_id).with_suffix(".lane")
-    shutil.rmtree(path, ignore_errors=True)
-    return path
