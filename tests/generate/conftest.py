@@ -25,6 +25,9 @@ ENTRIES = {
     "row_softmax": "softmax",
     "looped_row": "norm",
     "moved_pointers": "scaled",
+    "computed_block": "halves",
+    "tuned_by_loops": "double",
+    "table_of_blocks": "triple",
 }
 BUNDLED = sorted(path.parent.name for path in library_dir().glob("*/kernel.py"))
 

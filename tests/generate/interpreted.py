@@ -43,6 +43,21 @@ def cases(entry: str) -> list[tuple[tuple[object, ...], torch.Tensor | tuple[tor
         r = torch.rsqrt(x.var(-1, unbiased=False) + 1e-5)
         y = (x - x.mean(-1, keepdim=True)) * r[:, None] * w
         return [((x, w, b, 1e-5), (y + b, r)), ((x, w, None, 1e-5), (y, r))]
+    if entry == "halves":
+        x = randn(70, 300)
+        return [((x, 32), x / 2)]
+    if entry == "swiglu":
+        x, y = randn(70, 45), randn(70, 45)
+        return [((x, y), torch.nn.functional.silu(x) * y)]
+    if entry == "rope":
+        x, angle = randn(2, 3, 9, 20), randn(9, 10)
+        first, second = x.chunk(2, -1)
+        cos, sin = angle.cos(), angle.sin()
+        return [((x, cos, sin), torch.cat([first * cos - second * sin, second * cos + first * sin], -1))]
+    if entry == "int8_matmul":
+        a, b = (torch.randint(-128, 128, shape, generator=GENERATOR).to(torch.int8) for shape in ((150, 40), (40, 70)))
+        sa, sb = randn(150), randn(70)
+        return [((a, b, sa, sb), ((a.double() @ b.double()) * sa[:, None] * sb).float())]
     if entry == "transpose":
         x = randn(70, 45)
         return [((x,), x.T.contiguous())]

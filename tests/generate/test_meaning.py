@@ -34,6 +34,10 @@ STYLES = {
     "looped_row": "norm",
     "square_tiles": "transpose",
     "moved_pointers": "scaled",
+    "computed_block": "halves",
+    "int8_matmul": "int8_matmul",
+    "rope": "rope",
+    "swiglu": "swiglu",
 }
 
 
@@ -54,7 +58,7 @@ def versions(module: KernelModule) -> dict[str, str]:
             )
         ):
             second = KernelModule(source, module.entry)
-            for strategy in ("tiling", "pipeline", "reordering"):
+            for strategy in ("tiling", "fusion", "pipeline", "reordering"):
                 for option in generator.options(second, strategy)[:2]:
                     found[f"{title} + {option.title}"] = option.move.apply(second, option.site)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbtui.generate.moves.stages import LaunchStages, LoopStages
-from kbtui.generate.moves.unroll import LoopUnroll, StaticRange
+from kbtui.generate.moves.unroll import LoopUnroll
 from kbtui.generate.moves.warps import FewerWarps, MoreWarps
 
 
@@ -124,35 +124,3 @@ def test_unroll(changes, read):
     ]
     source = read("flat_tiles").source.replace("num_stages=2):", "num_stages=2, loop_unroll_factor=4):")
     assert list(changes(LoopUnroll(), "product", source)) == ["loop unroll 4 → 8", "loop unroll 4 → 2"]
-
-
-@pytest.mark.parametrize(
-    ("header", "found"),
-    [
-        ("range(4)", {"range → tl.static_range": ["-for i in range(4):", "+for i in tl.static_range(4):"]}),
-        (
-            "range(0, 8, 2)",
-            {"range → tl.static_range": ["-for i in range(0, 8, 2):", "+for i in tl.static_range(0, 8, 2):"]},
-        ),
-        ("tl.static_range(4)", {"tl.static_range → range": ["-for i in tl.static_range(4):", "+for i in range(4):"]}),
-        ("range(100)", {}),
-        ("range(1)", {}),
-        ("range(n_cols)", {}),
-        ("range(0, 8, 0)", {}),
-    ],
-)
-def test_static_range(changes, read, header, found):
-    source = read("row_softmax").source.replace(
-        "    numerator = tl.exp(row_minus_max)\n",
-        f"    numerator = tl.exp(row_minus_max)\n    for i in {header}:\n        numerator += i\n",
-    )
-    assert changes(StaticRange(), "softmax", source) == found
-
-
-def test_static_range_whose_index_must_be_a_constant_stays(changes, read):
-    source = read("row_softmax").source.replace(
-        "    numerator = tl.exp(row_minus_max)\n",
-        "    numerator = tl.exp(row_minus_max)\n"
-        "    for i in tl.static_range(4):\n        if i > 2:\n            numerator += 1\n",
-    )
-    assert changes(StaticRange(), "softmax", source) == {}

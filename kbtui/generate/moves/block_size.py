@@ -14,6 +14,7 @@ from kbtui.generate.tree.grids import Grid
 from kbtui.generate.tree.module import Kernel, KernelModule, Launch
 from kbtui.generate.tree.nodes import Edit
 from kbtui.generate.tree.origins import CDIV, Origin, Origins, entries, integer
+from kbtui.generate.tree.spreads import spreads
 from kbtui.state.records import Strategy
 
 DOT_LIMITS = (16, 256)
@@ -52,7 +53,7 @@ class BlockSize(Move):
         for launch in module.launches:
             flow = flow_of(module, launch.kernel)
             grid = Grid(module, origins, launch)
-            limits = _limits(flow)
+            limits = limits_of(flow)
             for size, use in flow.uses.items():
                 if not use.extent:
                     continue
@@ -61,12 +62,13 @@ class BlockSize(Move):
         for flows in _linked(list(written.values())):
             found.extend(_written_sites(module, flows))
         for kernel in module.launched:
-            if kernel.configs:
-                found.extend(_config_sites(module, origins, kernel))
+            found.extend(_config_sites(module, origins, kernel))
+            found.extend(_spread_sites(module, origins, kernel))
         return found
 
 
-def _limits(flow: KernelFlow) -> tuple[int, int]:
+def limits_of(flow: KernelFlow) -> tuple[int, int]:
+    """The least and the most that a tile's size may become."""
     if flow.has_dot:
         return DOT_LIMITS
     return SINGLE_LIMITS if sum(use.extent for use in flow.uses.values()) == 1 else SHARED_LIMITS
@@ -82,7 +84,9 @@ def _sized(value: int) -> Iterator[int]:
 
 def _allows(use: Use, limits: tuple[int, int], old: int, new: int) -> bool:
     """Whether the kernel covers the same elements with another tile: a larger tile may overhang, so it needs a mask."""
-    return use.tile and limits[0] <= new <= limits[1] and (new < old or use.masked)
+    least, most = limits
+    within = new >= least if new < old else new <= most and use.masked
+    return use.tile and within
 
 
 # ------------------------------------------------------------ values written in the wrapper
@@ -172,21 +176,35 @@ def _detail(edits: dict[cst.CSTNode, Edit], flow: _Flow) -> str:
 
 
 def _config_sites(module: KernelModule, origins: Origins, kernel: Kernel) -> Iterator[Site]:
-    flow = flow_of(module, kernel)
-    limits = _limits(flow)
-    grids = [Grid(module, origins, launch) for launch in module.launches_of(kernel)]
     for number, config in enumerate(kernel.configs, 1):
         for size, written in entries(config).items():
-            use, value = flow.uses.get(size, Use()), integer(written)
-            if value is None or (use.strided and not use.sweeps and not all(grid.mentions(size) for grid in grids)):
-                continue
-            for new in _sized(value):
-                if not _allows(use, limits, value, new):
-                    continue
+            value = integer(written)
+            for new in _tunable(module, origins, kernel, size, value) if value is not None else ():
                 edits = vary_config(module, kernel, config, replacing(written, new))
                 if edits is not None:
                     title = f"{size} {value} → {new} in config {number} of {len(kernel.configs)}"
                     yield Site(title, kernel.name, module.line(config), edits, _config_detail(kernel))
+
+
+def _spread_sites(module: KernelModule, origins: Origins, kernel: Kernel) -> Iterator[Site]:
+    for spread in spreads(module, kernel):
+        for value in spread.values:
+            for new in _tunable(module, origins, kernel, spread.key, value):
+                edits = spread.with_value(new)
+                if edits is not None:
+                    title = f"{spread.key} {value} → {new} too"
+                    detail = f"one more value in the autotune loops of {kernel.name}"
+                    yield Site(title, kernel.name, module.line(spread.listed), edits, detail)
+
+
+def _tunable(module: KernelModule, origins: Origins, kernel: Kernel, size: str, value: int) -> Iterator[int]:
+    """The values one step away that a configuration may give: the kernel allows them, and every grid reads the size."""
+    flow = flow_of(module, kernel)
+    use = flow.uses.get(size, Use())
+    grids = [Grid(module, origins, launch) for launch in module.launches_of(kernel)]
+    if use.strided and not use.sweeps and not all(grid.mentions(size) for grid in grids):
+        return
+    yield from (new for new in _sized(value) if _allows(use, limits_of(flow), value, new))
 
 
 def _config_detail(kernel: Kernel) -> str:

@@ -15,11 +15,10 @@ Change = Callable[[cst.Call], cst.Call]
 
 
 def to_integer(value: int) -> Edit:
-    """The integer literal with another value; its brackets stay."""
+    """The integer literal with another value; its brackets stay. A product of literals becomes one."""
 
     def edit(node: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(node, cst.Integer)
-        return node.with_changes(value=str(value))
+        return node.with_changes(value=str(value)) if isinstance(node, cst.Integer) else cst.Integer(str(value))
 
     return edit
 
@@ -130,7 +129,9 @@ def vary_config(module: KernelModule, kernel: Kernel, config: cst.Call, change: 
     listed = module.above[element]
     assert isinstance(element, cst.Element)
     assert isinstance(listed, cst.List)
-    comma = element.comma if element is not listed.elements[-1] else listed.elements[-2].comma
-    assert isinstance(comma, cst.Comma)
+    last = element is listed.elements[-1]
+    comma = listed.elements[-2].comma if last and len(listed.elements) > 1 else element.comma
+    if not isinstance(comma, cst.Comma):
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     new = cst.Element(value=varied, comma=comma.with_changes(whitespace_after=_plain(comma.whitespace_after)))
     return {element: lambda node: [new, node]}

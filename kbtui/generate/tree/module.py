@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar, cast
@@ -17,6 +17,7 @@ from kbtui.generate.tree.scopes import Holder, Scope, all_parameters
 T = TypeVar("T")
 
 _JIT = ("triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit")
+CONFIG = ("triton.Config", "triton.runtime.Config", "triton.runtime.autotuner.Config")
 _CONSTEXPR = ("triton.language.constexpr", "triton.language.core.constexpr")
 
 
@@ -199,17 +200,32 @@ class KernelModule:
 
     def _configs(self, autotune: cst.Call) -> list[cst.Call]:
         bound, _ = bind(autotune, ["configs", "key"])
-        listed = bound["configs"].value if "configs" in bound else None
-        if isinstance(listed, cst.Name):
-            values = self.module_scope.bindings.get(listed.value, [])
-            listed = values[0].value if len(values) == 1 else None
-        if not isinstance(listed, cst.List):
-            return []
+        given = bound["configs"].value if "configs" in bound else None
         return [
             e.value
+            for listed in self._lists(given, frozenset())
             for e in listed.elements
-            if isinstance(e.value, cst.Call) and self.names.calls(e.value, "triton.Config", "triton.runtime.Config")
+            if isinstance(e.value, cst.Call) and self.names.calls(e.value, *CONFIG)
         ]
+
+    def _lists(self, given: cst.BaseExpression | None, seen: frozenset[str]) -> Iterator[cst.List]:
+        """The lists that an expression stands for: by name, or returned by a function of the module without arguments."""
+        if isinstance(given, cst.List):
+            yield given
+        elif isinstance(given, cst.Name) and given.value not in seen:
+            values = self.module_scope.bindings.get(given.value, [])
+            if len(values) == 1:
+                yield from self._lists(values[0].value, seen | {given.value})
+        elif isinstance(given, cst.Call) and isinstance(given.func, cst.Name) and not given.args:
+            function = self.function(given.func.value)
+            if function is not None and given.func.value not in seen:
+                for node in find(function.body, cst.Return):
+                    yield from self._lists(node.value, seen | {given.func.value})
+
+    def function(self, name: str) -> cst.FunctionDef | None:
+        """The top-level function of that name, if there is just one and nothing else has the name."""
+        found = [s for s in self.tree.body if isinstance(s, cst.FunctionDef) and s.name.value == name]
+        return found[0] if len(found) == 1 and len(self.module_scope.bindings.get(name, [])) == 1 else None
 
 
 def bind(call: cst.Call, parameters: list[str]) -> tuple[dict[str, cst.Arg], bool]:

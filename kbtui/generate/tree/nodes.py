@@ -64,6 +64,12 @@ def find(node: cst.CSTNode, kind: type[N]) -> Iterator[N]:
     return (below for below in walk(node) if isinstance(below, kind))
 
 
+def mentioned(node: cst.CSTNode) -> set[str]:
+    """The names at or below `node` that stand for values: keywords of calls and attributes are none."""
+    labels = {n.keyword for n in find(node, cst.Arg)} | {n.attr for n in find(node, cst.Attribute)}
+    return {n.value for n in find(node, cst.Name) if n not in labels}
+
+
 def parents(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode]:
     """Child to parent, for every node that `walk` gives."""
     above: dict[cst.CSTNode, cst.CSTNode] = {}

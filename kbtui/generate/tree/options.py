@@ -11,6 +11,7 @@ from kbtui.generate.tree.edits import call_edit, to_integer, vary_config, with_k
 from kbtui.generate.tree.module import Kernel, KernelModule, Launch, bind
 from kbtui.generate.tree.nodes import Edits
 from kbtui.generate.tree.origins import Origins, integer
+from kbtui.generate.tree.spreads import spreads
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ def settings(module: KernelModule, option: str, default: int) -> list[Setting]:
     for kernel in module.launched:
         if option not in kernel.scope.parameters:
             found.extend(_of_configs(module, kernel, option, default))
+            found.extend(_of_spreads(module, kernel, option))
     return found
 
 
@@ -93,3 +95,11 @@ def _of_configs(module: KernelModule, kernel: Kernel, option: str, default: int)
 
         place = f"in config {number} of {len(kernel.configs)}"
         yield Setting(kernel, config, value, option in bound, place, in_config)
+
+
+def _of_spreads(module: KernelModule, kernel: Kernel, option: str) -> Iterable[Setting]:
+    """Every value of a list that a loop over configurations takes for the option; a change adds one to it."""
+    for spread in spreads(module, kernel):
+        if spread.key == option:
+            for value in spread.values:
+                yield Setting(kernel, spread.listed, value, True, "one more in the autotune loops", spread.with_value)

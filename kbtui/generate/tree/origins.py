@@ -38,6 +38,14 @@ def integer(node: cst.CSTNode) -> int | None:
     return node.evaluated_value if isinstance(node, cst.Integer) else None
 
 
+def constant(node: cst.CSTNode) -> int | None:
+    """The value of an integer literal, or of a product of some: `64 * 1024`."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
+        left, right = constant(node.left), constant(node.right)
+        return None if left is None or right is None else left * right
+    return integer(node)
+
+
 class Origins:
     """Follows names backwards through one module. Gives nothing where it cannot see: never a guess."""
 
@@ -66,7 +74,7 @@ class Origins:
         self, expression: cst.BaseExpression, scope: Scope, visited: frozenset[tuple[Scope, str]] = frozenset()
     ) -> Iterator[Origin]:
         names = self._module.names
-        value = integer(expression)
+        value = constant(expression)
         if value is not None:
             yield Origin(expression, "literal", value)
         elif isinstance(expression, cst.Name):
@@ -81,6 +89,33 @@ class Origins:
                 yield from self.resolve(expression.args[0].value, scope, visited)
         elif names.calls(expression, "min", "max") and isinstance(expression, cst.Call):
             yield from self._clipped(expression, scope, visited)
+        elif isinstance(expression, cst.Subscript):
+            for value_of in self._entries(expression, scope):
+                yield from self.resolve(value_of, scope, visited)
+
+    def _entries(self, item: cst.Subscript, scope: Scope) -> list[cst.BaseExpression]:
+        """The values that `table[key]["NAME"]` may give, of a table written as a dict: one for each unknown key."""
+        here: cst.BaseExpression = item
+        keys: list[str | None] = []
+        while isinstance(here, cst.Subscript):
+            key = here.slice[0].slice
+            text = (
+                key.value.evaluated_value
+                if isinstance(key, cst.Index) and isinstance(key.value, cst.SimpleString)
+                else None
+            )
+            keys.append(text if isinstance(text, str) else None)
+            here = here.value
+        if not isinstance(here, cst.Name):
+            return []
+        owner = scope.owner(here.value)
+        bound = [b.value for b in owner.bindings.get(here.value, [])] if owner is not None else []
+        if len(bound) != 1 or (owner is not None and here.value in owner.parameters):
+            return []
+        found: list[cst.BaseExpression | None] = [bound[0]]
+        for wanted in reversed(keys):
+            found = [value for table in found for value in _items(table, wanted)]
+        return [value for value in found if value is not None]
 
     def _clipped(self, call: cst.Call, scope: Scope, visited: frozenset[tuple[Scope, str]]) -> Iterator[Origin]:
         """`min(cap, computed)`: the cap can be moved. `max(least, computed)`: the least is a hard limit, it cannot."""
@@ -128,6 +163,18 @@ class Origins:
         default = owner.parameters[name].default
         if defaulted and default is not None:
             yield from self.resolve(default, self._module.module_scope, visited)
+
+
+def _items(table: cst.BaseExpression | None, key: str | None) -> list[cst.BaseExpression]:
+    """The values of a dict literal under a text key; all of them where the key is not known."""
+    if not isinstance(table, cst.Dict):
+        return []
+    return [
+        e.value
+        for e in table.elements
+        if isinstance(e, cst.DictElement)
+        and (key is None or (isinstance(e.key, cst.SimpleString) and e.key.evaluated_value == key))
+    ]
 
 
 def _calls(node: cst.CSTNode, name: str) -> bool:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from kbtui.generate.tree.access import base_parameter
 from kbtui.generate.tree.flow import TL, KernelFlow
-from kbtui.generate.tree.nodes import children, find, is_bare_return, walk
+from kbtui.generate.tree.nodes import children, find, is_bare_return, mentioned, walk
 from kbtui.generate.tree.origins import integer
 
 REDUCTIONS = {f"{TL}.sum": "sum", f"{TL}.max": "max", f"{TL}.min": "min"}
@@ -164,7 +164,7 @@ class _Reader:
             return None
         ((tile, stores),) = kinds
         binds = frozenset(name for line in inner for name in line.binds)
-        self._in_tiles |= _mentioned(statement.test) if tile else set()
+        self._in_tiles |= mentioned(statement.test) if tile else set()
         # A name that one branch binds only keeps its value in the other: the earlier binding is needed too.
         needs = {name for line in inner for name in line.needs} | (binds & self._tiles)
         return Line(statement, binds, tile, stores, [], needs)
@@ -177,7 +177,7 @@ class _Reader:
             if line.binds & self._numbers:
                 return None
             self._tiles |= line.binds
-            self._in_tiles |= _mentioned(line.node)
+            self._in_tiles |= mentioned(line.node)
         else:
             if line.binds & (self._in_tiles | self._tiles):
                 return None
@@ -249,10 +249,6 @@ def _blocks(statement: cst.If) -> Iterable[list[cst.BaseStatement]]:
         else:
             yield [s for s in body.body if isinstance(s, cst.BaseStatement)]
         here = here.orelse if isinstance(here, cst.If) else None
-
-
-def _mentioned(node: cst.CSTNode) -> set[str]:
-    return {n.value for n in find(node, cst.Name)}
 
 
 def _stores_can_wait(flow: KernelFlow, lines: list[Line]) -> bool:
