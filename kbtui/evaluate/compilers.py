@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kbtui.errors import EnvironmentFailure
-from kbtui.evaluate.job import JobOrder, Outcome, Responder
+from kbtui.evaluate import wire
+from kbtui.evaluate.job import Answer, Job, JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import Report
 from kbtui.evaluate.process import ProcessGone
 from kbtui.evaluate.zygotes import Zygote
@@ -42,6 +43,7 @@ class Compilers:
 
         `probe` is a job that does nothing: raises EnvironmentFailure when not even that one survives.
         """
+        respond = _describing(respond)
         with self._lent(order.source) as zygote:
             for _ in range(2):
                 try:
@@ -83,3 +85,15 @@ class Compilers:
             with self._lock:
                 del self._at_work[zygote]
             self._idle.put(zygote)
+
+
+def _describing(respond: Responder) -> Responder:
+    """`respond`, for descriptions of inputs only: whatever else a compile job asked for could take from the oracle what
+    another job is working with."""
+
+    def answer(job: Job, message: wire.Ask | wire.Outputs | wire.Skipped, descriptors: list[int]) -> Answer | None:
+        if not isinstance(message, wire.Ask) or message.what != "describe":
+            raise wire.Malformed("its process asks for more than descriptions while it compiles")
+        return respond(job, message, descriptors)
+
+    return answer

@@ -1,0 +1,111 @@
+"""Compiling beside the rest of a lane: at once, cancelled one by one, started again, and told nothing but shapes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kbtui.evaluate.cpu import CpuLane
+from kbtui.evaluate.lane import LaneSpec
+from kbtui.state.records import Compilation
+
+pytest.importorskip("triton", reason="needs triton")
+PROBLEM = Path(__file__).with_name("data") / "scale"
+KERNEL = (PROBLEM / "kernel.py").read_text()
+SIGNATURE = "def scale(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:\n"
+
+
+@pytest.fixture(scope="module")
+def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuLane]:
+    scratch = tmp_path_factory.mktemp("lane") / "scratch"
+    made = CpuLane(
+        LaneSpec(problem=PROBLEM, device="cpu", python=sys.executable, scratch=scratch, deadline_s=60, compilers=2)
+    )
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def compiling(lane: CpuLane) -> Iterator[Callable[[str], tuple[Future[Compilation], threading.Event]]]:
+    """Compile in a thread; the event is set when the candidate's process says that it is at work."""
+    with ThreadPoolExecutor(4) as pool:
+
+        def begin(source: str) -> tuple[Future[Compilation], threading.Event]:
+            at_work = threading.Event()
+            return pool.submit(lane.compile, source, lambda stage, text: at_work.set()), at_work
+
+        yield begin
+
+
+def with_line(line: str) -> str:
+    return KERNEL.replace(SIGNATURE, f"{SIGNATURE}    {line}\n")
+
+
+FOR_EVER = "while True: pass"
+
+
+def test_two_are_compiled_at_once_beside_a_verification(lane, compiling) -> None:  # type: ignore[no-untyped-def]
+    slow, slow_began = compiling(with_line(FOR_EVER))
+    assert slow_began.wait(30)
+    quick, _ = compiling(KERNEL)
+    assert quick.result(30).ok
+    kernels = quick.result().kernels
+    assert lane.verify(KERNEL, kernels, lambda stage, text: None).verdict == "correct"
+    assert not slow.done()
+    lane.cancel(with_line(FOR_EVER))
+    found = slow.result(10)
+    assert (found.ok, found.outcome, found.owner, found.reason) == (False, "unknown", "environment", "cancelled")
+
+
+def test_a_cancel_is_for_one_source(lane, compiling) -> None:  # type: ignore[no-untyped-def]
+    first, first_began = compiling(with_line(FOR_EVER))
+    second, second_began = compiling(with_line(f"{FOR_EVER}  # another"))
+    assert first_began.wait(30)
+    assert second_began.wait(30)
+    lane.cancel("some other source")
+    time.sleep(0.3)
+    assert not first.done()
+    assert not second.done()
+    lane.cancel(with_line(FOR_EVER))
+    assert first.result(10).reason == "cancelled"
+    assert not second.done()
+    lane.cancel()
+    assert second.result(10).reason == "cancelled"
+    third, _ = compiling(KERNEL)
+    assert third.result(30).ok
+
+
+def test_more_than_there_are_compilers_wait(lane, compiling) -> None:  # type: ignore[no-untyped-def]
+    del lane
+    jobs = [compiling(KERNEL + f"\n# {number}\n")[0] for number in range(4)]
+    assert all(job.result(60).ok for job in jobs)
+
+
+def test_a_compiler_that_dies_is_started_again(lane, compiling) -> None:  # type: ignore[no-untyped-def]
+    before = lane._compilers.pids
+    assert len(set(before)) == 2
+    for pid in before:
+        os.kill(pid, 9)
+    for number in range(2):
+        assert compiling(KERNEL + f"\n# {number}\n")[0].result(60).ok
+    assert len(lane._compilers.pids) == 2
+    assert not set(before) & set(lane._compilers.pids)
+
+
+def test_a_compile_job_is_told_shapes_and_nothing_else(lane, compiling, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    code = "import gc; ctx = next(x for x in gc.get_objects() if type(x).__name__ == 'JobContext'); ctx.inputs(0)"
+    asked: list[str] = []
+    ask = lane._oracle._ask
+    monkeypatch.setattr(lane._oracle, "_ask", lambda message, *rest: asked.extend(message) or ask(message, *rest))
+    found = compiling(with_line(code))[0].result(60)
+    assert (found.ok, found.outcome) == (False, "cheat")
+    assert "more than descriptions" in found.reason
+    assert "inputs" not in asked
