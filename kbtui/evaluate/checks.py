@@ -42,6 +42,7 @@ class Supplier:
         self._oracle = oracle
         self.keys = list(keys)
         self.current = ""
+        self.granted = 0
 
     def respond(
         self, job: Job, message: wire.Ask | wire.Outputs | wire.Skipped, descriptors: list[int]
@@ -50,6 +51,8 @@ class Supplier:
         del job, descriptors
         if not isinstance(message, wire.Ask):
             raise wire.Malformed("its process hands over outputs that nobody asked for")
+        if message.what == "room":
+            return self._make_room(message.fields.get("bytes"))
         key = self.key(message.fields.get("case"))
         self.current = key.name
         if message.what == "inputs":
@@ -59,6 +62,14 @@ class Supplier:
         if message.what == "describe":
             return self._oracle.describe(key), ()
         raise wire.Malformed(f"its process asks for {message.what!r}, which no job of ours does")
+
+    def _make_room(self, size: object) -> Answer:
+        """Device memory of the oracle's for outputs of so many bytes, or none: then they go through the host."""
+        if type(size) is not int or not 0 < size <= MOST_OUTPUT_BYTES:
+            raise wire.Malformed(f"its process asks for room for {size!r} bytes")
+        handle = self._oracle.room(size)
+        self.granted = 0 if handle is None else size
+        return {"memory": handle}, ()
 
     def key(self, case: object) -> wire.CaseKey:
         """The case of that number. Raises wire.Malformed."""
@@ -81,7 +92,8 @@ class BaselineCheck(Supplier):
         self, job: Job, message: wire.Ask | wire.Outputs | wire.Skipped, descriptors: list[int]
     ) -> Answer | None:
         if isinstance(message, wire.Ask):
-            self._began = clock.monotonic()
+            if message.what == "inputs":
+                self._began = clock.monotonic()
             return super().respond(job, message, descriptors)
         key = self.key(message.case)
         if isinstance(message, wire.Skipped):
@@ -94,7 +106,7 @@ class BaselineCheck(Supplier):
 
     def _record(self, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int]) -> None:
         seconds = clock.monotonic() - self._began
-        _check_memory(outputs, descriptors)
+        _check_memory(outputs, descriptors, self.granted)
         compared = _compare(self._oracle, key, outputs, descriptors, ())
         reason = compared.refused or _first_reason(compared, key)
         if not reason and not outputs.launched:
@@ -149,7 +161,7 @@ class CandidateCheck(Supplier):
         return {"go_on": True}, ()
 
     def _judge(self, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int]) -> Verification | None:
-        _check_memory(outputs, descriptors)
+        _check_memory(outputs, descriptors, self.granted)
         contract = self._contract[key]
         if not outputs.launched or (contract.own and not outputs.own):
             reason = "none of its own Triton kernels was launched" + (f" on {key.name}" if self.checked else "")
@@ -192,16 +204,17 @@ def _steps(tensor: wire.TensorInfo) -> list[int]:
     return [stride for length, stride in zip(tensor.shape, tensor.strides, strict=True) if length > 1]
 
 
-def _check_memory(outputs: wire.Outputs, descriptors: list[int]) -> None:
-    if len(descriptors) != 1:
+def _check_memory(outputs: wire.Outputs, descriptors: list[int], granted: int) -> None:
+    """Outputs are in one memfd, or in the device memory of `granted` bytes that was given for them."""
+    if len(descriptors) > 1 or (not descriptors and not 0 < outputs.size <= granted):
         raise wire.Malformed("its outputs came without memory")
-    wire.check_outputs(outputs, descriptors[0], MOST_OUTPUT_BYTES)
+    wire.check_outputs(outputs, descriptors[0] if descriptors else None, MOST_OUTPUT_BYTES)
 
 
 def _compare(
     oracle: Oracle, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int], allowed: Sequence[float]
 ) -> wire.Compared:
-    compared = oracle.compare(key, outputs, descriptors[0], allowed)
+    compared = oracle.compare(key, outputs, descriptors, allowed)
     if compared.forged:
         raise wire.Malformed(f"its outputs cannot be trusted: {compared.forged}")
     return compared

@@ -16,12 +16,13 @@ import msgspec
 from kbtui import clock
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate import facts, isolation, timing, wire
+from kbtui.evaluate.caches import Caches
 from kbtui.evaluate.checks import Supplier
 from kbtui.evaluate.compilers import Compilers
 from kbtui.evaluate.cpu import failed_compilation, restart
 from kbtui.evaluate.devices import keep_peaks, kept_peaks
 from kbtui.evaluate.gpu import Card, Gpu, State, TimingCancelled, conditions, measured, nominal, timing_lock
-from kbtui.evaluate.job import JobOrder, Outcome, Responder
+from kbtui.evaluate.job import Answer, JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.match import Match
 from kbtui.evaluate.oracle import Oracle
@@ -37,6 +38,7 @@ from kbtui.state.records import CaseTiming, Compilation, KernelFacts, ProblemInf
 from kbtui.text import is_secret_name
 
 NOT_CHECKED = ("races: not checked (no race detector runs)",)
+RUN_NO_CANDIDATE = ("device", "probe", "rehearse")
 PROBE_S = 60.0
 PAIR_S, PAIR_CASE_S = 60.0, 30.0
 """Deadline of a process of a pair: this, and this for each case (inputs, compile, tuning and its share of turns)."""
@@ -51,6 +53,7 @@ class CudaLane(Lane):
         self._compilers = Compilers(spec.compilers, spec.python, spec.scratch)
         self._device = Zygote("device", spec.python, spec.scratch / "device")
         self._oracle = Oracle(spec.python, spec.scratch / "oracle", self._problem.path, spec.device, spec.seed)
+        self._caches = Caches(spec.scratch / "triton", self._problem.kernel_source)
         self._readable = tuple(isolation.readable_around(self._problem.path))
         self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         self._cancelled = threading.Event()
@@ -61,6 +64,13 @@ class CudaLane(Lane):
     # life
 
     def start(self) -> LaneFacts:
+        try:
+            return self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> LaneFacts:
         for process in (self._oracle, self._device, self._compilers):
             process.launch()
         ready = self._device.await_ready()
@@ -87,7 +97,7 @@ class CudaLane(Lane):
             device=self._info,
             timing="measured",
             versions=ready.versions,
-            isolation={**ready.isolation, **self._look_around()},
+            isolation={**ready.isolation, **self._look_around(), "device to device": self._rehearse()},
             problem=ProblemInfo(
                 name=self._problem.name,
                 path=str(self._problem.path),
@@ -139,6 +149,22 @@ class CudaLane(Lane):
         found: dict[str, str] = dict(outcome.value["isolation"])
         return {**found, "environment": f"off: {', '.join(leaked)} got through" if leaked else "on"}
 
+    def _rehearse(self) -> str:
+        """Try to hand a tensor over by device memory; "on", or why everything goes through the host on this machine."""
+        refused = ""
+
+        def lend(*_: object) -> Answer | None:
+            nonlocal refused
+            answer, descriptors = self._oracle.rehearse()
+            refused = str(answer.get("refused", ""))
+            return None if refused else (answer, descriptors)
+
+        outcome = self._run_on_device(self._order("rehearse", "", {}, PROBE_S), lend, None)
+        self._oracle.by_device = outcome.kind == "done" and outcome.value == {"right": True}
+        if self._oracle.by_device:
+            return "on"
+        return f"off: {refused or outcome.reason or 'other values arrived than were sent'}"
+
     def _take(self, source: str) -> None:
         """Begin with a source; a cancel that came for the one before is void."""
         self._source = source
@@ -176,9 +202,15 @@ class CudaLane(Lane):
             readable=self._readable,
         )
 
+    def _with_cache(self, order: JobOrder) -> JobOrder:
+        """The order with the cache of its source; jobs without one run no candidate."""
+        cache = self._caches.of(order.source) if order.source else self._caches.own()
+        return msgspec.structs.replace(order, cache=cache)
+
     def _run_on_device(self, order: JobOrder, respond: Responder, report: Report | None) -> Outcome:
-        outcome = self._run(self._device, order, respond, report)
-        if outcome.kind in ("crash", "hang") and order.kind not in ("device", "probe"):
+        outcome = self._run(self._device, self._with_cache(order), respond, report)
+        crashed = outcome.fault is not None and outcome.fault.outcome == "crash"
+        if (crashed or outcome.kind in ("crash", "hang")) and order.kind not in RUN_NO_CANDIDATE:
             self._look_at_device(measure=False)
         return outcome
 
@@ -251,8 +283,8 @@ class CudaLane(Lane):
             oracle=self._oracle,
             recheck=lambda: self._verifier.recheck(self._keys),
             keys=self._keys,
-            baseline=self._order("time", baseline_source, parameters, deadline),
-            candidate=self._order("time", source, parameters, deadline),
+            baseline=self._with_cache(self._order("time", baseline_source, parameters, deadline)),
+            candidate=self._with_cache(self._order("time", source, parameters, deadline)),
         )
 
     def _timed(self, match: Match, plan: PairPlan, baseline: Timing | None, parent: Timing | None) -> Timing:

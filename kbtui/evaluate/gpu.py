@@ -55,7 +55,7 @@ class Gpu:
 
     def __init__(self, nvml: Any, uuid: str) -> None:
         self._nvml = nvml
-        self.uuid = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        self.uuid = uuid
         try:
             nvml.nvmlInit()
             self._handle = nvml.nvmlDeviceGetHandleByUUID(self.uuid)

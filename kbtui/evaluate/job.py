@@ -59,6 +59,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = 60.0
     memory_bytes: int = 4 << 30
     readable: tuple[str, ...] = ()
+    cache: Path | None = None
+    """Where Triton keeps what it compiles, for all processes of this source; None: in the job's own folder."""
 
 
 class Job:

@@ -35,6 +35,8 @@ class Described(Record, frozen=True, kw_only=True):
 class Oracle:
     """One oracle process for one problem. `device` is where inputs are made: "cpu" or "cuda:N".
 
+    `by_device`, set by a lane that tried it (`rehearse`): large tensors go by IPC handle and not through the host.
+
     Questions may come from several threads; each is answered before the next one is asked.
     """
 
@@ -44,6 +46,7 @@ class Oracle:
         self._problem = problem
         self._asking = threading.Lock()
         self._descriptions: dict[wire.CaseKey, dict[str, Any]] = {}
+        self.by_device = False
 
     def launch(self) -> None:
         """Start the process without waiting for it. Raises EnvironmentFailure."""
@@ -86,15 +89,30 @@ class Oracle:
         return self._descriptions[key]
 
     def inputs(self, key: wire.CaseKey) -> tuple[dict[str, Any], list[int]]:
-        """{"arguments", "size"} and a sealed memfd, the caller's to close. Raises EnvironmentFailure or ProblemError."""
-        return self._ask({"inputs": msgspec.to_builtins(key)})
+        """{"arguments", "size"} and a sealed memfd, the caller's to close; or, by way of the device, no memfd and a handle in
+        "memory", good until inputs are asked for again. Raises EnvironmentFailure or ProblemError."""
+        return self._ask({"lent" if self.by_device else "inputs": msgspec.to_builtins(key)})
+
+    def rehearse(self) -> tuple[dict[str, Any], list[int]]:
+        """As `inputs`, by way of the device: the numbers from 0 up, as one int32 tensor."""
+        return self._ask({"rehearse": {}})
+
+    def room(self, size: int) -> dict[str, Any] | None:
+        """The handle of device memory for a candidate's outputs; None where they have to go through the host."""
+        if not self.by_device:
+            return None
+        handle: dict[str, Any] | None = self._ask({"room": {"bytes": size}})[0]["memory"]
+        return handle
 
     def shaped(self, key: wire.CaseKey) -> tuple[dict[str, Any], list[int]]:
         """Like `inputs`, but large tensors come without values."""
         return self._ask({"shaped": msgspec.to_builtins(key)})
 
-    def compare(self, key: wire.CaseKey, outputs: wire.Outputs, memory: int, allowed: Sequence[float]) -> wire.Compared:
-        """Compare outputs, whose memfd was checked, with what is expected; `allowed` empty for a baseline."""
+    def compare(
+        self, key: wire.CaseKey, outputs: wire.Outputs, memory: Sequence[int], allowed: Sequence[float]
+    ) -> wire.Compared:
+        """Compare outputs with what is expected; `allowed` empty for a baseline. `memory` is their memfd, which was checked, or
+        nothing when they are in the room that was made last."""
         body = {
             "key": msgspec.to_builtins(key),
             "size": outputs.size,
@@ -103,7 +121,7 @@ class Oracle:
             "changed": [msgspec.to_builtins(one) for one in outputs.changed],
             "allowed": list(allowed),
         }
-        return msgspec.convert(self._ask({"compare": body}, (memory,))[0], wire.Compared)
+        return msgspec.convert(self._ask({"compare": body}, memory)[0], wire.Compared)
 
     def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
         with self._asking:

@@ -90,7 +90,9 @@ def run_ncu(ncu: str, command: Sequence[str], environment: Mapping[str, str], fo
     "" when it takes longer than NCU_S.
     """
     options = [
-        "--csv", "--target-processes", "application-only", "--profile-from-start", "off", "--kernel-name-base", "function",
+        "--csv", "--print-units", "base", "--target-processes", "application-only", "--profile-from-start", "off",
+        # the device's clocks are whoever set them's business, and shares of peak do not depend on them
+        "--clock-control", "none", "--kernel-name-base", "function",
         "--metrics", ",".join((*NCU_METRICS.values(), NCU_TIME)),
     ]  # fmt: skip
     process = subprocess.Popen(

@@ -81,7 +81,7 @@ class ChangedInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outputs(Message, frozen=True, tag="outputs"):
-    """What the entry returned for a case, with one memfd of `size` bytes.
+    """What the entry returned for a case, with one memfd of `size` bytes, or none where so much device memory was given.
 
     `shared[i]` is the input whose storage output i shares, -1 for none; `own` says whether a kernel of the candidate's
     own was launched.
@@ -134,8 +134,10 @@ def read_message(body: bytes) -> CandidateMessage:
         raise Malformed(f"its process sent a message outside the protocol: {error}") from error
 
 
-def check_outputs(outputs: Outputs, memory: int, most_bytes: int) -> None:
+def check_outputs(outputs: Outputs, memory: int | None, most_bytes: int) -> None:
     """Raise Malformed unless the memfd is sealed, has the stated size, and holds every tensor that is described.
+
+    `memory` None: they are in memory of the oracle's, of at least the stated size.
 
     `most_bytes` bounds the memory of one hand-over.
     """
@@ -144,7 +146,8 @@ def check_outputs(outputs: Outputs, memory: int, most_bytes: int) -> None:
     if outputs.size > most_bytes:
         raise Malformed(f"it hands over {outputs.size} bytes where {most_bytes} are allowed")
     try:
-        check_sealed(memory, outputs.size)
+        if memory is not None:
+            check_sealed(memory, outputs.size)
     except SealError as error:
         raise Malformed(f"its outputs cannot be trusted: {error}") from error
     for tensor in (*outputs.tensors, *(changed.tensor for changed in outputs.changed)):

@@ -73,6 +73,7 @@ class Zygote(LaneProcess):
             "deadline_s": order.deadline_s,
             "memory_bytes": order.memory_bytes,
             "readable": list(order.readable),
+            "cache": str(order.cache) if order.cache is not None else "",
         }
 
     def run(self, order: JobOrder, respond: Responder, report: Callable[[str, str], None] | None = None) -> Outcome:

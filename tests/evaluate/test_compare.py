@@ -7,7 +7,8 @@ import math
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
-from kbtui.evaluate.inlane.compare import FLOORS, compare, floor_for  # noqa: E402  needs torch
+from kbtui.evaluate.inlane import compare as comparison  # noqa: E402  needs torch
+from kbtui.evaluate.inlane.compare import FLOORS, compare, floor_for  # noqa: E402
 
 
 def test_rounding_stays_below_the_floors() -> None:
@@ -87,3 +88,29 @@ def test_floors_follow_tolerance_and_precision() -> None:
     assert floor_for(torch.float16, "ieee", {"float16": 0.2, "float32": 0.3}) == 0.2
     assert floor_for(torch.bfloat16, "ieee", {"float16": 0.2}) == 1.6e-2
     assert floor_for(torch.int32, "ieee", None) == 0.0
+
+
+SHAPES = [(7, 5), (3, 4, 5), (64, 3), (1, 40), (33,), (2, 0, 3)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("spoil", ["nothing", "values", "a NaN", "both", "integers"])
+def test_in_pieces_the_finding_is_the_same(monkeypatch, shape, spoil):
+    generator = torch.Generator().manual_seed(sum(shape))
+    expected = torch.randn(shape, generator=generator, dtype=torch.float64)
+    actual = expected.float()
+    if expected.numel():
+        flat = actual.view(-1)
+        if spoil in ("values", "both"):
+            flat[-1] += 3.0
+            flat[len(flat) // 2] -= 1.0
+        if spoil in ("a NaN", "both"):
+            flat[-2] = float("nan")
+    if spoil == "integers":
+        expected, actual = (
+            (expected * 100).int(),
+            (expected * 100).int() + (torch.arange(expected.numel()) % 11 == 9).view(shape),
+        )
+    whole = compare(actual, expected, 1e-5)
+    monkeypatch.setattr(comparison, "PIECE", 10)
+    assert compare(actual, expected, 1e-5) == whole

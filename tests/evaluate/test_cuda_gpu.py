@@ -60,7 +60,7 @@ class FakeNvml:
 CARD = gpu.Card(
     name="NVIDIA H200",
     capability=(9, 0),
-    uuid="abc",
+    uuid="GPU-abc",
     multiprocessors=132,
     memory_bytes=150 << 30,
     l2_bytes=50 << 20,
@@ -72,25 +72,25 @@ CARD = gpu.Card(
 
 
 def test_nominal_peaks_from_clocks_bus_and_architecture():
-    info = gpu.nominal(CARD, gpu.Gpu(FakeNvml(), "abc"), "cuda:0")
+    info = gpu.nominal(CARD, gpu.Gpu(FakeNvml(), "GPU-abc"), "cuda:0")
     assert (info.target, info.uuid, info.nominal, info.kind) == ("sm_90", "GPU-abc", True, "cuda")
     assert info.peak_bytes_per_s == pytest.approx(4.9e12, rel=0.01)
     assert info.peak_ops_per_s["fp16"] == pytest.approx(989e12, rel=0.01)
 
 
 def test_a_smaller_part_of_the_same_architecture_has_smaller_peaks():
-    half = gpu.nominal(gpu.msgspec.structs.replace(CARD, multiprocessors=66), gpu.Gpu(FakeNvml(), "abc"), "cuda:0")
+    half = gpu.nominal(gpu.msgspec.structs.replace(CARD, multiprocessors=66), gpu.Gpu(FakeNvml(), "GPU-abc"), "cuda:0")
     assert half.peak_ops_per_s["fp16"] == pytest.approx(989e12 / 2, rel=0.01)
 
 
 def test_an_unknown_architecture_has_no_speed_of_light_for_operations():
-    other = gpu.nominal(gpu.msgspec.structs.replace(CARD, capability=(13, 7)), gpu.Gpu(FakeNvml(), "abc"), "cuda:0")
+    other = gpu.nominal(gpu.msgspec.structs.replace(CARD, capability=(13, 7)), gpu.Gpu(FakeNvml(), "GPU-abc"), "cuda:0")
     assert other.peak_ops_per_s == {}
     assert floor_ms(CaseInfo(name="c", fields={}, dtypes=("float16",), operations=10**15), other) == 0.0
 
 
 def test_measured_peaks_replace_nominal_ones_and_say_so():
-    info = gpu.nominal(CARD, gpu.Gpu(FakeNvml(), "abc"), "cuda:0")
+    info = gpu.nominal(CARD, gpu.Gpu(FakeNvml(), "GPU-abc"), "cuda:0")
     seen = gpu.measured(info, {"copy": 4.3e12, "fp16": 7.9e14})
     assert (seen.peak_bytes_per_s, seen.peak_ops_per_s["fp16"], seen.nominal) == (4.3e12, 7.9e14, False)
     assert seen.peak_ops_per_s["int8"] == info.peak_ops_per_s["int8"]
@@ -100,12 +100,12 @@ def test_measured_peaks_replace_nominal_ones_and_say_so():
 def test_an_exclusive_device_is_refused_with_the_remedy():
     with pytest.raises(EnvironmentFailure, match="nvidia-smi -c DEFAULT"):
         gpu.Gpu(FakeNvml(nvmlDeviceGetComputeMode=3), "abc").refuse_exclusive()
-    gpu.Gpu(FakeNvml(), "abc").refuse_exclusive()
+    gpu.Gpu(FakeNvml(), "GPU-abc").refuse_exclusive()
 
 
 def test_a_device_that_nvml_does_not_know():
     with pytest.raises(EnvironmentFailure, match="GPU-nope"):
-        gpu.Gpu(FakeNvml(nvmlDeviceGetHandleByUUID=FakeError("Not Found")), "nope")
+        gpu.Gpu(FakeNvml(nvmlDeviceGetHandleByUUID=FakeError("Not Found")), "GPU-nope")
 
 
 def test_state_reads_what_it_can():

@@ -136,9 +136,12 @@ class JobContext:
         return self._arguments("shaped", case)
 
     def _arguments(self, kind: str, case: int) -> tuple[Any, ...]:
+        from kbtui.evaluate.inlane import cuda_ipc
         from kbtui.evaluate.inlane.tensors import arguments_from
 
         answer, descriptors = self.request_with_descriptors(kind, case=case)
+        if "memory" in answer:
+            return cuda_ipc.arguments_from(answer["arguments"], answer["memory"], self.device)
         try:
             return arguments_from(answer["arguments"], descriptors, answer["size"], self.device)
         finally:
@@ -224,12 +227,15 @@ def isolate(order: dict[str, Any], role: str) -> dict[str, str]:
         path.mkdir(exist_ok=True)
         os.environ[variable] = str(path)
     os.environ["TRITON_HOME"] = str(folder / "home")
+    kept = [order["cache"]] if order.get("cache") else []
+    if kept:  # of this source alone, for the processes that it runs in one after the other; what was tuned stays tuned
+        os.environ.update({"TRITON_CACHE_DIR": kept[0], "TRITON_CACHE_AUTOTUNING": "1"})
     tempfile.tempdir = None  # found before the fork, in the zygote's folder
     measures = {
         "no new privileges": sandbox.attempt(sandbox.no_new_privileges),
         "core files": sandbox.attempt(sandbox.no_core_files),
     }
-    writable = [str(folder), *(DEVICE_FOLDERS if role == "device" else ("/dev/null",))]
+    writable = [str(folder), *kept, *(DEVICE_FOLDERS if role == "device" else ("/dev/null",))]
     measures["landlock"] = sandbox.attempt(lambda: sandbox.restrict_files(_readable(order), writable))
     measures["capabilities"] = sandbox.attempt(sandbox.drop_capabilities)
     if role != "device" and order["memory_bytes"]:
@@ -253,9 +259,11 @@ def _readable(order: dict[str, Any]) -> Iterator[str]:
 
 
 def one_line(error: BaseException) -> str:
-    """`ValueError: last line of its text`, for a sentence."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[-1]}"[:500] if text else type(error).__name__
+    """`ValueError: last line of its text`, for a sentence; of a CUDA error of torch the first, which hints follow."""
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    return f"{type(error).__name__}: {lines[0 if 'CUDA' in lines[0] else -1].strip()}"[:500]
 
 
 def formatted(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +14,10 @@ TF32_FLOOR = 2e-3
 """float32 outputs of a problem that allows TF32 products, whose inputs have 10 bits of mantissa."""
 NARROW_FLOOR = 0.13
 """fp8 and the like: an eighth, one step of a 3-bit mantissa."""
+
+
+PIECE = 1 << 23
+"""Elements compared at a time: in float64 and with its intermediate results a piece takes half a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,53 @@ def floor_for(dtype: torch.dtype, precision: str, tolerance: float | dict[str, f
 
 
 def compare(actual: torch.Tensor, expected: torch.Tensor, allowed: float) -> Comparison:
-    """Compare an output with its expected values, of equal shape. `expected` may be of a wider dtype.
+    """Compare an output with its expected values, of equal shape and on one device. `expected` may be of a wider dtype.
 
     Integers and booleans have to be equal. Where the expected value is beyond nine tenths of what the output's dtype
     can hold, rounding decides between the largest number and Inf, and neither is wrong.
     """
-    if not actual.is_floating_point() and not actual.is_complex():
-        wrong = actual != expected.to(actual.dtype) if not expected.is_floating_point() else actual.double() != expected
-        return _judge(wrong, torch.where(wrong, float("inf"), 0.0), 0.0, "differs")
     if actual.is_complex():
         actual, expected = torch.view_as_real(actual), torch.view_as_real(expected.to(torch.complex128))
+    if actual.numel() <= PIECE or actual.dim() < 2:
+        return _piece(actual, expected, allowed)
+    width = actual.shape[-1]
+    count = max(1, PIECE // width)
+    rows, right = actual.reshape(-1, width), expected.reshape(-1, width)
+    pieces = [_piece(rows[at : at + count], right[at : at + count], allowed) for at in range(0, len(rows), count)]
+    return _whole(pieces, count, actual.shape)
+
+
+def _whole(pieces: Sequence[Comparison], rows: int, shape: torch.Size) -> Comparison:
+    """The comparison that its pieces of so many rows make; wrong masks anywhere are all that counts, as in one piece."""
+    masked = [one for one in pieces if one.reason not in ("", "error", "differs")]
+    bad = masked or [one for one in pieces if one.reason]
+    first = next((at for at, one in enumerate(pieces) if bad and one is bad[0]), 0)
+    index = None
+    if bad and bad[0].index is not None:
+        row, column = bad[0].index
+        index = (*_unraveled(first * rows + row, shape[:-1]), column)
+    return Comparison(
+        bad[0].reason if bad else "",
+        max(one.error for one in masked or pieces),
+        pieces[0].allowed,
+        index,
+        sum(one.wrong for one in bad),
+        sum(one.elements for one in pieces),
+    )
+
+
+def _unraveled(row: int, shape: Sequence[int]) -> tuple[int, ...]:
+    places = []
+    for length in reversed(shape):
+        row, place = divmod(row, length)
+        places.append(place)
+    return tuple(reversed(places))
+
+
+def _piece(actual: torch.Tensor, expected: torch.Tensor, allowed: float) -> Comparison:
+    if not actual.is_floating_point():
+        wrong = actual != expected.to(actual.dtype) if not expected.is_floating_point() else actual.double() != expected
+        return _judge(wrong, torch.where(wrong, float("inf"), 0.0), 0.0, "differs")
     y, ref = actual.double(), expected.double()
     beyond = ref.isfinite() & (ref.abs() > 0.9 * torch.finfo(actual.dtype).max)
     masks = (y.isnan() != ref.isnan()) | (y.isposinf() != ref.isposinf()) | (y.isneginf() != ref.isneginf())

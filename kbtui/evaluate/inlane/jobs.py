@@ -25,12 +25,13 @@ JOBS: dict[str, str] = {
     "count": "kbtui.evaluate.inlane.count:run",
     "time": "kbtui.evaluate.inlane.clock:run",
     "device": "kbtui.evaluate.inlane.device:run",
+    "rehearse": "kbtui.evaluate.inlane.device:rehearse",
 }
 
 PRELOAD: dict[str, tuple[str, ...]] = {
     "interpret": ("selftest", "verify", "count"),
     "compile": ("compile",),
-    "device": ("verify", "time", "device"),
+    "device": ("verify", "time", "device", "rehearse"),
 }
 """Role of a zygote -> the jobs whose modules it imports before it forks."""
 

@@ -20,11 +20,12 @@ import torch
 
 from kbtui.evaluate.inlane import boundary, sandbox
 from kbtui.evaluate.inlane.compare import compare, floor_for
+from kbtui.evaluate.inlane.exchange import Exchange, described
 from kbtui.evaluate.inlane.frames import FrameReader, send_frame
 from kbtui.evaluate.inlane.memfd import SealError
 from kbtui.evaluate.inlane.problem_module import Problem, ProblemFault
 from kbtui.evaluate.inlane.shapes import ShapesOnly
-from kbtui.evaluate.inlane.tensors import NotPortable, describe, describe_value, map_tensors, pack
+from kbtui.evaluate.inlane.tensors import NotPortable, describe
 from kbtui.evaluate.inlane.values import vary_values
 from kbtui.problems.format import Case
 
@@ -94,6 +95,7 @@ class Oracle:
         self._seed = seed
         self._kept: OrderedDict[str, Expected] = OrderedDict()
         self._mutable = self._mutable_positions()
+        self._exchange = Exchange(device)
 
     def _mutable_positions(self) -> set[int]:
         import inspect
@@ -141,17 +143,26 @@ class Oracle:
             self._expected({"fields": case.fields, "variant": ""})
 
     def answer(self, request: dict[str, Any], descriptors: list[int]) -> tuple[dict[str, Any], list[int]]:
-        """One request, which is {"plan" | "describe" | "inputs" | "shaped" | "compare": {...}}. Raises ProblemFault."""
+        """One request, {"plan" | "describe" | "inputs" | "lent" | "shaped" | "room" | "rehearse" | "compare": {...}}.
+
+        "lent" is "inputs" by way of the device. Raises ProblemFault.
+        """
         ((what, body),) = request.items()
         if what == "plan":
             return self._plan(body), []
         if what == "describe":
             arguments = self._arguments_without_values(Case(**body["fields"]))
-            return {"arguments": [_described(value) for value in arguments]}, []
+            return {"arguments": [described(value) for value in arguments]}, []
         if what == "inputs":
-            return self._hand_out(self._arguments(body))
+            return self._exchange.hand_out(self._arguments(body))
+        if what == "lent":
+            return self._exchange.lend(self._arguments(body))
+        if what == "room":
+            return {"memory": self._exchange.room(int(body["bytes"]))}, []
+        if what == "rehearse":
+            return self._exchange.rehearse()
         if what == "shaped":
-            return self._hand_out(self._arguments_without_values(Case(**body["fields"]), MOST_REAL))
+            return self._exchange.hand_out(self._arguments_without_values(Case(**body["fields"]), MOST_REAL))
         if what == "compare":
             return self._compare(body, descriptors), []
         raise ValueError(f"the oracle does not know {what!r}")
@@ -183,14 +194,6 @@ class Oracle:
 
     def _elements(self, case: Case) -> int:
         return sum(value.numel() for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor))
-
-    def _hand_out(self, arguments: Sequence[Any]) -> tuple[dict[str, Any], list[int]]:
-        """Arguments as a candidate gets them: those without memory described as "empty", the others in a memfd."""
-        tensors = [value for value in arguments if _has_memory(value)]
-        descriptions, memory, size = pack(tensors)
-        listed = iter(descriptions)
-        described = [{"tensor": next(listed)} if _has_memory(value) else _described(value) for value in arguments]
-        return {"arguments": described, "size": size}, [memory]
 
     # expected outputs
 
@@ -224,7 +227,8 @@ class Oracle:
     # comparison
 
     def _compare(self, body: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Compare {"key", "size", "names", "tensors", "changed", "allowed"} and a memfd with what is expected.
+        """Compare {"key", "size", "names", "tensors", "changed", "allowed"} with what is expected. The outputs are in a memfd,
+        or, where none comes along, in the room that was made for them.
 
         `allowed` is a list of limits by output, then by mutated argument, or empty: then the floors times ten hold, as
         they do for a baseline. Answer: {"refused": sentence} or {"comparisons": [...], "floors": [...], "own_dtype"}.
@@ -235,7 +239,7 @@ class Oracle:
         if refused:
             return {"refused": refused}
         try:
-            tensors = map_tensors(descriptions, descriptors[0], body["size"])
+            tensors = self._exchange.received(descriptions, descriptors, body["size"])
         except (SealError, NotPortable, ValueError) as error:
             return {"forged": str(error)}
         changed = dict(zip((one["input"] for one in body["changed"]), tensors[len(body["tensors"]) :], strict=True))
@@ -244,9 +248,11 @@ class Oracle:
         floors = [self._floor(actual) for actual, _ in pairs]
         limits = body["allowed"] or [10 * floor for floor in floors]
         compared = [
-            compare(actual, right.to("cpu"), limit).plain()
+            compare(actual.to(right.device), right, limit).plain()
             for (actual, right), limit in zip(pairs, limits, strict=True)
         ]
+        del tensors, changed, pairs
+        self._exchange.give_back()
         return {"comparisons": compared, "floors": floors, "own_dtype": expected.own_dtype}
 
     def _floor(self, actual: torch.Tensor) -> float:
@@ -301,14 +307,6 @@ class Oracle:
         if too_large:
             notes.append(f"{too_large} larger shapes: not checked here")
         return {"keys": [{"fields": one.case.fields, "variant": one.variant} for one in found], "notes": notes}
-
-
-def _has_memory(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type != "meta"
-
-
-def _described(value: Any) -> dict[str, Any]:
-    return {"empty": describe(value)} if isinstance(value, torch.Tensor) else describe_value(value)
 
 
 def _widened(value: Any) -> Any:

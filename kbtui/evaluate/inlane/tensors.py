@@ -156,11 +156,17 @@ def arguments_from(
     Raises as `map_tensors`.
     """
     descriptions = [argument["tensor"] for argument in arguments if "tensor" in argument]
-    tensors = iter(map_tensors(descriptions, descriptors[0], size) if descriptions else ())
+    tensors = map_tensors(descriptions, descriptors[0], size) if descriptions else ()
+    return assembled(arguments, [_moved(tensor, device) for tensor in tensors], device)
+
+
+def assembled(arguments: Sequence[dict[str, Any]], tensors: Sequence[torch.Tensor], device: str) -> tuple[Any, ...]:
+    """The arguments, of which `tensors` are those with values, in order."""
+    with_values = iter(tensors)
     made: list[Any] = []
     for argument in arguments:
         if "tensor" in argument:
-            made.append(_moved(next(tensors), device))
+            made.append(next(with_values))
         else:
             made.append(empty_from(argument["empty"], device) if "empty" in argument else scalar_of(argument))
     return tuple(made)

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from kbtui.evaluate.inlane import handover
 from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext, formatted, one_line
-from kbtui.evaluate.inlane.tensors import NotPortable, flatten_outputs, pack
+from kbtui.evaluate.inlane.tensors import NotPortable, flatten_outputs
 
 M_PERTURB = -6
 PATTERN = 0x4B
@@ -89,7 +90,7 @@ def hand_over(
             if tensor.device.type != torch.device(ctx.device).type:
                 raise NotPortable(f"output {name} is on {tensor.device} where {ctx.device} is expected")
         kept = [value for index, value in enumerate(inputs) if index in changed]
-        descriptions, memory, size = pack([*(tensor.detach() for _, tensor in outputs), *kept])
+        descriptions, size, memory = handover.hand_over(ctx, [*(tensor.detach() for _, tensor in outputs), *kept])
     except NotPortable as error:
         raise CandidateFault("wrong", "outputs", str(error)) from error
     case, call = which
@@ -108,9 +109,10 @@ def hand_over(
         "own": seen.own,
     }
     try:
-        return bool(ctx.send(message, [memory])["go_on"])
+        return bool(ctx.send(message, memory)["go_on"])
     finally:
-        os.close(memory)
+        for descriptor in memory:
+            os.close(descriptor)
 
 
 def _is_own(ctx: JobContext, file: str) -> bool:
