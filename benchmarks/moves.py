@@ -71,22 +71,33 @@ def drawn(options: list[Option], most: int, seed: int) -> list[Option]:
 # ------------------------------------------------------------ the bundled problems
 
 
-def judge(problem: str, moves: list[Move], sample: int, seed: int, target: str, table: Table) -> None:
-    """One lane for one problem: every move's options counted, `sample` of each compiled, verified and modelled."""
+def judge(problem: str, moves: list[Move], given: argparse.Namespace, table: Table) -> None:
+    """One lane for one problem: every move's options counted, some of each compiled, verified and modelled.
+
+    Moves go in random order, so that a problem that runs out of its seconds leaves out other moves than the next.
+    """
+    seed = given.seed
     folder = find_problem(problem)
     module = KernelModule(folder.kernel_source, folder.entry)
     found = options_of(moves, module)
     scratch = Path(tempfile.mkdtemp(prefix="kbtui-moves-"))
-    spec = LaneSpec(problem=folder.path, device="cpu", target=target, python=sys.executable, scratch=scratch, seed=seed)
+    spec = LaneSpec(
+        problem=folder.path, device="cpu", target=given.target, python=sys.executable, scratch=scratch, seed=seed
+    )
     lane = CpuLane(spec)
     try:
         lane.start()
         baseline = lane.compile(folder.kernel_source, _quiet)
         timed = lane.time(folder.kernel_source, baseline.kernels, None, "", None, _quiet).timing
+        ends = time.monotonic() + given.seconds
         for name, options in found.items():
+            table[name, problem].options = len(options)
+        for index in np.random.default_rng([seed, len(problem)]).permutation(len(found)):
+            name, options = list(found.items())[index]
             row = table[name, problem]
-            row.options = len(options)
-            for option in drawn(options, sample, seed):
+            for option in drawn(options, given.sample, seed):
+                if time.monotonic() > ends:
+                    break
                 source = option.move.apply(module, option.site)
                 row.tried += 1
                 compiled = lane.compile(source, _quiet)
@@ -222,6 +233,7 @@ def main() -> None:
     )
     options.add_argument("--tritonbench", type=Path, help="the folder with the suite's .py files")
     options.add_argument("--sample", type=int, default=1, help="options of a move and problem that are judged")
+    options.add_argument("--seconds", type=float, default=120.0, help="for judging options of one problem")
     options.add_argument("--compile", type=int, default=0, help="files of the suite that are compiled")
     options.add_argument("--deadline", type=float, default=30.0, help="seconds for one run of a file's test code")
     options.add_argument("--target", default="sm_90")
@@ -243,8 +255,8 @@ def report(given: argparse.Namespace) -> Iterator[str]:
     if given.problems:
         table: Table = defaultdict(Yield)
         for problem in given.problems:
-            judge(problem, moves, given.sample, given.seed, given.target, table)
-        yield f"\n## Bundled problems, {given.sample} option(s) of each move judged\n"
+            judge(problem, moves, given, table)
+        yield f"\n## Bundled problems, at most {given.sample} option(s) of a move and {given.seconds:g} s judged\n"
         yield from bundled_table(moves, given.problems, table)
         yield from failures_of(table)
     if given.tritonbench is not None:

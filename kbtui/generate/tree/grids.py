@@ -56,8 +56,11 @@ class Grid:
         self._origins = origins
         self._launch = launch
 
-    def nodes(self) -> Iterator[tuple[cst.CSTNode, Scope]]:
+    def nodes(self) -> list[tuple[cst.CSTNode, Scope]]:
         """Every node the grid depends on, in the launching function, functions and lambdas that compute it included."""
+        return self._module.memo(("grid nodes", self._launch), lambda: list(self._nodes()))
+
+    def _nodes(self) -> Iterator[tuple[cst.CSTNode, Scope]]:
         waiting: list[cst.CSTNode] = list(self._launch.grid)
         seen: set[tuple[Scope, str]] = set()
         while waiting:
@@ -71,7 +74,18 @@ class Grid:
                     continue
                 seen.add((owner, node.value))
                 waiting.extend(feed for b in owner.bindings.get(node.value, []) for feed in b.feeds)
-                waiting.extend(function.body for function in _functions(owner, node.value))
+                waiting.extend(function.body for function in self._functions(owner, node.value))
+
+    def _functions(self, scope: Scope, name: str) -> list[cst.FunctionDef]:
+        """The functions of that name defined in a scope."""
+        holder = scope.holder
+        if isinstance(holder, cst.Lambda):
+            return []
+        defined = self._module.memo(
+            ("functions", holder),
+            lambda: list(find(holder.body if isinstance(holder, cst.FunctionDef) else holder, cst.FunctionDef)),
+        )
+        return [function for function in defined if function.name.value == name]
 
     def mentions(self, parameter: str) -> bool:
         """Whether the grid reads `meta["P"]`."""
@@ -119,13 +133,3 @@ class Grid:
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.FloorDivide | cst.Divide):
             return node.left, node.right
         return None, None
-
-
-def _functions(scope: Scope, name: str) -> Iterator[cst.FunctionDef]:
-    """The functions of that name defined in a scope."""
-    if isinstance(scope.holder, cst.FunctionDef | cst.Module):
-        for node in find(
-            scope.holder.body if isinstance(scope.holder, cst.FunctionDef) else scope.holder, cst.FunctionDef
-        ):
-            if node.name.value == name:
-                yield node
