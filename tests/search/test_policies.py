@@ -15,9 +15,9 @@ from kbtui.search.arm_policy import ArmPolicy
 from kbtui.search.arms import Board, cluster_of
 from kbtui.search.cluster import cluster
 from kbtui.search.mask import mask
+from kbtui.search.policies.paper import PaperPolicy, PaperSettings
 from kbtui.search.policy import Choice, Policy
 from kbtui.search.registry import POLICIES, make_policy
-from kbtui.search.policies.paper import PaperPolicy, PaperSettings
 from kbtui.state import events as e
 from kbtui.state.records import STRATEGIES, Strategy
 from kbtui.state.run_state import RunState

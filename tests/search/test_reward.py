@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbtui.search.reward import paper_reward, rewarded
+from kbtui.search.registry import POLICIES, make_policy
+from kbtui.search.reward import TYPICAL_GAIN, learning_reward, paper_reward, rewarded
 from kbtui.state import events as e
+from kbtui.state import records as r
 
 
 @pytest.mark.parametrize("timing", ["measured", "modelled"])
@@ -88,3 +91,70 @@ def test_a_reward_after_a_new_partition_goes_to_the_parents_present_cluster(buil
     event = rewarded(builder.state, 1, 0, "tiling", None, 0.25, "faster")
     assert (event.cluster, event.pulls, event.mean) == (2, 2.0, 0.375)
     assert (event.pull, event.strategy, event.reward, event.outcome) == (1, "tiling", 0.25, "faster")
+
+
+# ---------------------------------------------------------------- the reward of the other policies
+
+
+def timed(build: Any, low: float | None, high: float | None, ratio: float) -> Any:
+    """A candidate of that measured ratio to the baseline and 95 % interval."""
+    builder = build()
+    builder.candidate(0)
+    timing = r.Timing(kind="measured", verdict="faster", cases=(), ratio=ratio, low=low, high=high)
+    builder.emit(e.Timed(candidate_id=0, timing=timing, signature=r.Signature()))
+    return builder.state.candidates[0]
+
+
+def test_gains_add_up_along_a_chain(build: Any) -> None:
+    first, second, third = (timed(build, None, None, ratio) for ratio in (1.0, 1.2, 1.2 * 1.5))
+    assert learning_reward(first, second) == pytest.approx(math.log(1.2))
+    assert learning_reward(first, third) == pytest.approx(
+        learning_reward(first, second) + learning_reward(second, third)
+    )
+    assert learning_reward(third, first) == 0.0
+
+
+def test_a_gain_within_the_noise_is_worth_next_to_nothing(build: Any) -> None:
+    parent = timed(build, None, None, 1.0)
+    clear = learning_reward(parent, timed(build, 1.099, 1.101, 1.1))
+    noisy = learning_reward(parent, timed(build, 0.6, 2.0, 1.1))
+    assert clear == pytest.approx(math.log(1.1), rel=1e-3)
+    error = math.log(2.0 / 0.6) / (2 * 1.96)
+    assert noisy == pytest.approx(math.log(1.1) * TYPICAL_GAIN**2 / (TYPICAL_GAIN**2 + error**2))
+    assert noisy < 0.2 * clear
+
+
+def test_the_noise_of_both_sides_counts(build: Any) -> None:
+    child = timed(build, 1.4, 1.6, 1.5)
+    exact, vague = timed(build, None, None, 1.0), timed(build, 0.8, 1.25, 1.0)
+    assert learning_reward(vague, child) < learning_reward(exact, child)
+
+
+@given(ratio=st.floats(0.1, 10), low=st.floats(0.1, 1), high=st.floats(1, 10))
+def test_shrinking_never_changes_the_sign_or_raises_a_gain(build: Any, ratio: float, low: float, high: float) -> None:
+    parent = timed(build, None, None, 1.0)
+    found = learning_reward(parent, timed(build, ratio * low, ratio * high, ratio))
+    assert 0.0 <= found <= max(0.0, math.log(ratio)) + 1e-12
+    assert (found > 0) == (ratio > 1)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_failures_and_slower_versions_earn_nothing_under_any_policy(build: Any, name: str) -> None:
+    builder = build()
+    builder.candidate(0, ms=10.0)
+    builder.candidate(1, verdict="wrong")
+    builder.candidate(2, ms=None)
+    builder.candidate(3, ms=11.0)
+    builder.candidate(4, ms=5.0)
+    parent, *children = builder.state.candidates.values()
+    policy = make_policy(name, {})
+    assert [policy.reward(parent, child) for child in (None, *children[:3])] == [0.0] * 4
+    assert policy.reward(parent, children[3]) == pytest.approx(0.5 if name == "paper" else math.log(2))
+
+
+def test_the_prior_is_the_policys(build: Any) -> None:
+    builder = build(prior_mean=0.1)
+    builder.candidate(0)
+    builder.play(1, 0, "fusion", 0, 0.3)
+    arm = builder.state.arms[0, "fusion"]
+    assert (arm.pulls, arm.mean) == (2.0, pytest.approx(0.2))

@@ -53,7 +53,9 @@ class ThompsonPolicy(SoftPolicy):
     settings: ThompsonSettings
 
     def rate(self, board: Board, arms: Sequence[Arm], generator: np.random.Generator) -> list[Rating]:
-        return [self._rate(arm, board.t, generator) for arm in arms]
+        # A stream for each arm: how many numbers a gamma takes depends on its shape, and what one arm learned must not
+        # shift the draws of another.
+        return [self._rate(arm, board.t, own) for arm, own in zip(arms, generator.spawn(len(arms)), strict=True)]
 
     def reason(self, chosen: ArmScore, arms: int) -> str:
         return f"drew {chosen.score:.3f} where {chosen.mean:.3f} is expected, the highest of {arms} arms"
@@ -78,7 +80,6 @@ class ThompsonPolicy(SoftPolicy):
 
     def _rate(self, arm: Arm, t: int, generator: np.random.Generator) -> Rating:
         belief = self.posterior(arm, t)
-        # Every arm draws the same number of times, held or not: what one arm learned never shifts another's draws.
         p = float(generator.beta(belief.a, belief.b))
         precision = max(float(generator.gamma(belief.alpha)) / belief.beta, 1e-12)
         gain = belief.m + float(generator.standard_normal()) / math.sqrt(belief.kappa * precision)
