@@ -15,10 +15,12 @@ import msgspec
 
 from kbtui import clock
 from kbtui.evaluate.objective import CasePair, combine
-from kbtui.evaluate.turns import AuditTurn, BurstTurn, CalledTurn, DropTurn, PreparedTurn, ReadTurn
+from kbtui.evaluate.turns import AuditTurn, BurstTurn, CalledTurn, DropTurn, LoopTurn, PreparedTurn, ReadTurn
 from kbtui.evaluate.verdict import ConfidenceSequence, clearly_slower
 from kbtui.state.records import CaseInfo
 
+WARM_S = 0.1
+"""How long the device is kept busy before the first block of a pair: clocks that fell while processes started come up."""
 ROUNDS = 5
 READ_S = 0.0025
 """Device time of one block: with ROUNDS rounds of two blocks 25 ms a case and process, enough for the median within 1 %."""
@@ -84,6 +86,8 @@ def play(reference: Contestant, candidate: Contestant, plan: PairPlan, *, swappe
     groups = list(_groups(plan))
     for group in groups:
         prepared = {number: _prepare(order, candidate, number) for number in group}
+        if not cases:
+            order[0].turn(LoopTurn, "loop", group[0], seconds=WARM_S)
         sequence = ConfidenceSequence() if len(groups) == 1 else None
         blocks, dropped = _rounds(order, reference, group, plan, sequence)
         for number in group:
@@ -169,6 +173,8 @@ def _finish_case(
         doubts.append(f"{name}: {doubt}")
     if audit:
         candidate.turn(AuditTurn, "audit", number, call=0)
+        if prepared.graph:
+            candidate.turn(AuditTurn, "audit_graph", number, call=1)
     return (
         PairCase(reference_ms=statistics.median(blocks.reference), ms=ms, called_ms=called, in_graph=prepared.graph),
         doubts,

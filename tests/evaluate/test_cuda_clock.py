@@ -17,6 +17,7 @@ class PretendedCuda:
         self.now_ms = 0.0
         self.synchronised = 0
         self.capturable = capturable
+        self.captured = None
 
     def spend(self, ms):
         self.now_ms += ms
@@ -41,18 +42,22 @@ class PretendedCuda:
         class Graph:
             def replay(self):
                 device.spend(self.cost)
+                for work in self.work:
+                    work()
 
         class Capture:
-            def __init__(self, graph):
+            def __init__(self, graph, stream):
                 self.graph = graph
 
             def __enter__(self):
                 if not device.capturable:
                     raise RuntimeError("operation not permitted when stream is capturing")
                 self.before = device.now_ms
+                device.captured = []
 
             def __exit__(self, *_):
                 self.graph.cost = device.now_ms - self.before
+                self.graph.work, device.captured = device.captured, None
 
         class Nothing:
             def __init__(self, *_):
@@ -237,6 +242,34 @@ def test_results_kept_by_address_are_wrong_in_an_audit(monkeypatch, handed):
     played(monkeypatch, by_address, [PREPARE, READ, {"do": "audit", "case": 0, "call": 0}])
     [(_, returned, _, _)] = handed
     assert not torch.equal(returned, torch.arange(8, dtype=torch.float32) * 3)
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_the_audit_of_the_graph_sees_what_the_graph_does(monkeypatch, handed, honest):
+    """A wrapper that launches on a stream of its own leaves nothing in the graph; what it computed while it was captured
+    lies in the outputs, though."""
+    device = PretendedCuda()
+    device.install(monkeypatch)
+
+    def entry(x, factor):
+        out = torch.empty_like(x)
+
+        def work():
+            torch.mul(x, factor, out=out)
+
+        if device.captured is None or not honest:
+            work()
+        else:
+            device.captured.append(work)
+        device.spend(0.01)
+        return out
+
+    clock.run(Context(entry, [PREPARE, READ, {"do": "audit_graph", "case": 0, "call": 1}]))
+    [(which, returned, changed, _)] = handed
+    assert (which, changed) == ((0, 1), [])
+    right = torch.equal(returned, torch.arange(8, dtype=torch.float32) * 3)
+    assert right == honest
+    assert honest or bool((returned.view(torch.uint8) == verify.PATTERN).all())
 
 
 def test_a_candidate_that_raises_in_its_turn_is_at_fault(monkeypatch):

@@ -12,7 +12,16 @@ from kbtui.evaluate import timing
 from kbtui.evaluate.job import Outcome
 from kbtui.evaluate.pairs import PairPlan, disagreement, play
 from kbtui.evaluate.targets import TARGETS, device_info
-from kbtui.evaluate.turns import AuditTurn, BurstTurn, CalledTurn, DropTurn, PlayerLost, PreparedTurn, ReadTurn
+from kbtui.evaluate.turns import (
+    AuditTurn,
+    BurstTurn,
+    CalledTurn,
+    DropTurn,
+    LoopTurn,
+    PlayerLost,
+    PreparedTurn,
+    ReadTurn,
+)
 from kbtui.state.records import CaseInfo
 
 CASES = (CaseInfo(name="small", fields={"n": 1}), CaseInfo(name="large", fields={"n": 2}))
@@ -68,6 +77,9 @@ class Simulated:
             return BurstTurn(calls=calls, device_ms=spent, host_ms=spent)
         if kind is AuditTurn:
             return AuditTurn(accepted=True)
+        if kind is LoopTurn:
+            world.now += fields["seconds"]
+            return LoopTurn(looped=fields["seconds"])
         assert kind is DropTurn
         return DropTurn(dropped=case)
 

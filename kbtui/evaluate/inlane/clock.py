@@ -17,6 +17,7 @@ import torch
 
 from kbtui.evaluate.inlane import verify
 from kbtui.evaluate.inlane.candidate import CandidateFault, formatted, one_line
+from kbtui.evaluate.inlane.tensors import flatten_outputs
 
 if TYPE_CHECKING:
     from kbtui.evaluate.inlane.candidate import JobContext
@@ -47,7 +48,7 @@ def run(ctx: JobContext) -> dict[str, Any]:
     """Parameters: `flush_bytes` (more than the L2 cache holds), `cold` (flush before every reading).
 
     Asks "turn" with the result of the last one and does what the answer says: {"do": "prepare" | "read" | "burst" |
-    "called" | "loop" | "audit" | "drop", "case": number, ...} or {"do": "end"}. Reply: {"turns": number}.
+    "called" | "loop" | "audit" | "audit_graph" | "drop", "case": number, ...} or {"do": "end"}. Reply: {"turns": number}.
     """
     torch.cuda.set_device(ctx.device)
     bench = Bench(ctx, ctx.load())
@@ -94,7 +95,9 @@ class Bench:
             case "loop":
                 return self._loop(self._cases[case], float(order["seconds"]))
             case "audit":
-                return self._audit(case, int(order["call"]))
+                return self._audit(case, int(order["call"]), lambda held: self._entry(*held.inputs))
+            case "audit_graph":
+                return self._audit(case, int(order["call"]), _replayed)
             case "drop":
                 self._cases.pop(case, None)
                 torch.cuda.empty_cache()
@@ -132,16 +135,20 @@ class Bench:
 
     def _capture(self, prepared: Prepared) -> None:
         """Capture the calls in a graph. Not every wrapper can be: one that synchronises or reads a value back cannot."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(side):
                 self._entry(*prepared.inputs)
-            torch.cuda.current_stream().wait_stream(stream)
+            torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
-            with torch.cuda.graph(graph):
-                prepared.kept = [self._entry(*prepared.inputs) for _ in range(prepared.launches)][-1:]
+            # the outer block is for a capture that fails: torch leaves its stream the current one then
+            with torch.cuda.stream(side), torch.cuda.graph(graph, stream=side):
+                for _ in range(prepared.launches):
+                    # dropped before the next call, whose outputs get the same memory, as in a program that uses them up
+                    prepared.kept.clear()
+                    prepared.kept.append(self._entry(*prepared.inputs))
             graph.replay()
             torch.cuda.synchronize()
         except (RuntimeError, AssertionError) as error:
@@ -251,9 +258,10 @@ class Bench:
 
     # checking
 
-    def _audit(self, case: int, call: int) -> dict[str, Any]:
-        """Call once more on fresh values at the timed addresses and hand the outputs over for comparison."""
-        inputs = self._cases[case].inputs
+    def _audit(self, case: int, call: int, once_more: Callable[[Prepared], Any]) -> dict[str, Any]:
+        """Call `once_more` on fresh values at the timed addresses and hand the outputs over for comparison."""
+        prepared = self._cases[case]
+        inputs = prepared.inputs
         for held, fresh in zip(inputs, self._ctx.inputs(case), strict=True):
             if isinstance(held, torch.Tensor):
                 held.copy_(fresh)
@@ -262,11 +270,24 @@ class Bench:
             # Not earlier: the hook that it sets costs time at every launch.
             self._checks = verify.OnDevice()
         self._checks.reset()
-        returned = self._entry(*inputs)
+        returned = once_more(prepared)
         torch.cuda.synchronize()
         changed = [index for index, value in enumerate(inputs) if verify.was_changed(before[index], value)]
         seen = self._checks.seen(self._ctx)
         return {"accepted": verify.hand_over(self._ctx, (case, call), returned, inputs, changed, seen)}
+
+
+def _replayed(prepared: Prepared) -> Any:
+    """What the timed graph leaves in the outputs of its last call, which held something else before: work that a wrapper
+    does on a stream of its own is in no graph, and would be timed as nothing."""
+    (returned,) = prepared.kept
+    inputs = {value.untyped_storage().data_ptr() for value in prepared.inputs if isinstance(value, torch.Tensor)}
+    for _, tensor in flatten_outputs(returned):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in inputs:
+            torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage).fill_(verify.PATTERN)
+    prepared.graph.replay()
+    return returned
 
 
 def _reverse(inputs: tuple[Any, ...]) -> None:
