@@ -521,3 +521,12 @@ async def test_letters_stay_in_a_dialog(opener: str) -> None:
         assert d.app.screen is dialog
         assert d.app.return_value is None
         assert d.feed.commands == []
+
+
+@pytest.mark.parametrize(("opener", "command"), [("f", c.Force), ("b", c.Ban)])
+async def test_a_dialog_answers_before_it_is_painted(opener: str, command: type[c.Command]) -> None:
+    """Keys typed faster than the screen: the dialog's first line is taken."""
+    async with drive(sample().events) as d:
+        await d.pilot.press(opener, "enter")
+        await d.settle()
+        assert [type(sent) for sent in d.feed.commands] == [command]

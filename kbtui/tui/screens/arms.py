@@ -63,7 +63,7 @@ class ForceScreen(Modal[c.Force]):
         super().on_mount()
         self.set_focus(self.query_one(PickList))
         self._say_parent()
-        self.call_after_refresh(self._show)
+        self._show()
 
     def _show(self) -> None:
         cells = sorted(cells_of(self._state).values(), key=lambda cell: (bool(cell.held), -(cell.score or 0.0)))
@@ -117,7 +117,7 @@ class BanScreen(Modal[c.Ban | c.Unban]):
     def on_mount(self) -> None:
         super().on_mount()
         self.set_focus(self.query_one(PickList))
-        self.call_after_refresh(self._show)
+        self._show()
 
     def _show(self) -> None:
         items = [Item(text_line(" a strategy everywhere", "label"))]

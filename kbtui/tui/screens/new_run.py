@@ -80,7 +80,7 @@ class NewRunScreen(Modal[str]):
         names = self._choices["problem"]
         self._input("problem").value = "softmax" if "softmax" in names else next(iter(names), "")
         self.set_focus(self._input("problem"))
-        self.call_after_refresh(self._preview)
+        self._preview()
 
     def keys_line(self) -> Line:
         out = (

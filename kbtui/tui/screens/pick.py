@@ -84,7 +84,7 @@ class PickScreen(Modal[str]):
         super().on_mount()
         pick = self.query_one(PickList)
         self.set_focus(pick)
-        self.call_after_refresh(self._narrow)
+        self._narrow()
 
     def keys_line(self) -> Line:
         out = (
