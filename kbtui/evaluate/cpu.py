@@ -18,6 +18,7 @@ from kbtui.evaluate import facts, isolation, wire
 from kbtui.evaluate.checks import Supplier
 from kbtui.evaluate.compilers import Compilers
 from kbtui.evaluate.estimate import model_candidate
+from kbtui.evaluate.inlane.calls import AUDITED_IDLE, TWICE
 from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.oracle import Described, Oracle
@@ -126,6 +127,7 @@ class CpuLane(Lane):
             baseline_parameters={"pretend": pretend, "most_accesses": BASELINE_ACCESSES},
             unchecked=NOT_CHECKED,
             unchecked_dtypes=UNCHECKED_DTYPES,
+            audits=(AUDITED_IDLE, TWICE),
             deadline_s=self._spec.deadline_s,
             memory_bytes=self._memory,
         )

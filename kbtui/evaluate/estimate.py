@@ -15,9 +15,10 @@ from kbtui.evaluate.counts import CountedCase, CountedLaunch, find_kernel, read_
 from kbtui.evaluate.lane import Evaluated
 from kbtui.evaluate.model import LaunchTime, launch_time
 from kbtui.evaluate.objective import CasePair, combine
-from kbtui.evaluate.roofline import floor_ms
+from kbtui.evaluate.roofline import REFUSED_BELOW, floor_ms
 from kbtui.evaluate.targets import Target, find_target
 from kbtui.state.records import (
+    CaseInfo,
     CaseTiming,
     DeviceInfo,
     KernelFacts,
@@ -54,7 +55,7 @@ def model_candidate(
         counted, trouble = [], f"the candidate's process sent a malformed reply: {error}"
     if trouble:
         counted = [CountedCase(failed=trouble[:500], launches=[]) for _ in problem.cases]
-    modelled = [_case(case.name, count, kernels, card) for case, count in zip(problem.cases, counted, strict=True)]
+    modelled = [_case(case, count, kernels, card) for case, count in zip(problem.cases, counted, strict=True)]
     timings = tuple(
         CaseTiming(
             case=case.name,
@@ -84,9 +85,9 @@ class _Case(msgspec.Struct, frozen=True, kw_only=True):
     launches: tuple[LaunchTime, ...]
 
 
-def _case(name: str, counted: CountedCase, kernels: tuple[KernelFacts, ...], card: Target) -> _Case:
-    failed = counted.failed or ("" if counted.launches else "no kernel was counted")
-    launches = [] if failed else [_fastest(choices, name, kernels, card) for choices in counted.launches]
+def _case(case: CaseInfo, counted: CountedCase, kernels: tuple[KernelFacts, ...], card: Target) -> _Case:
+    failed = counted.failed or ("" if counted.launches else "no kernel was counted") or _impossible(case, counted)
+    launches = [] if failed else [_fastest(choices, case.name, kernels, card) for choices in counted.launches]
     known = tuple(launch for launch in launches if launch is not None)
     if len(known) < len(launches):
         failed = "a launch under the interpreter is none of the compiled kernels, or does not fit the target"
@@ -94,6 +95,18 @@ def _case(name: str, counted: CountedCase, kernels: tuple[KernelFacts, ...], car
         return _Case(ms=None, bound="", failed=failed, launches=())
     slowest = max(known, key=lambda launch: launch.seconds)
     return _Case(ms=1e3 * sum(launch.seconds for launch in known), bound=slowest.bound, failed="", launches=known)
+
+
+def _impossible(case: CaseInfo, counted: CountedCase) -> str:
+    """Why the counted traffic cannot do the case's work, "" when it can: each byte that has to move was loaded or stored."""
+    moved = sum(max(map(_moved, choices)) for choices in counted.launches)
+    if moved >= REFUSED_BELOW * case.bytes_moved:
+        return ""
+    return f"it moves {moved / 1e6:.4g} MB where the case needs {case.bytes_moved / 1e6:.4g} MB: work is left out"
+
+
+def _moved(launch: CountedLaunch) -> float:
+    return launch.programs * sum(tensor.loaded + tensor.stored for tensor in launch.tensors)
 
 
 def _fastest(

@@ -37,6 +37,7 @@ class _Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_stages: Annotated[int, msgspec.Meta(ge=0, le=1024)]
     num_ctas: Annotated[int, msgspec.Meta(ge=1, le=64)]
     digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    source: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
     constants: dict[Text, int | float | bool | Text]
     access_bytes: Annotated[float, msgspec.Meta(ge=0, le=64)]
     autotuned: bool
@@ -184,4 +185,5 @@ def _facts(kernel: _Kernel, grid: tuple[int, int, int], by_case: dict[str, int],
         cases=tuple(by_case),
         autotuned=kernel.autotuned,
         access_bytes=kernel.access_bytes,
+        source_digest=kernel.source,
     )

@@ -20,7 +20,7 @@ from kbtui.evaluate.process import GRACE_S
 
 OUTPUT_BYTES = 1 << 16
 """Of what a candidate prints, so much is kept."""
-Kind = Literal["done", "fault", "crash", "hang", "memory", "malformed", "stopped", "cancelled"]
+Kind = Literal["done", "fault", "crash", "hang", "memory", "disk", "malformed", "stopped", "cancelled"]
 Answer = tuple[dict[str, Any], Sequence[int]]
 Responder = Callable[["Job", wire.Ask | wire.Outputs | wire.Skipped, list[int]], Answer | None]
 """Answers what a job asks; None ends the job. The caller closes the descriptors that came, and those that are answered."""
@@ -30,7 +30,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a job ended.
 
     `kind`: "done" (`value` is what it returned), "fault" (`fault`), "crash" (the process died or left without a word),
-    "hang" (deadline), "memory", "malformed" (it broke the protocol), "stopped" (our responder ended it) or "cancelled".
+    "hang" (deadline), "memory", "disk", "malformed" (it broke the protocol), "stopped" (our responder ended it) or "cancelled".
     `stage` is the last one that it named, `reason` a sentence, `output` the end of what it printed.
     """
 
@@ -58,6 +58,7 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     deadline_s: float = 60.0
     memory_bytes: int = 4 << 30
+    disk_bytes: int = 4 << 30
     readable: tuple[str, ...] = ()
     cache: Path | None = None
     """Where Triton keeps what it compiles, for all processes of this source; None: in the job's own folder."""
@@ -147,6 +148,8 @@ class Job:
             return "hang", f"it did not finish within {self.order.deadline_s:g} s"
         if ended.reason == "memory":
             return "memory", f"it used more than {self.order.memory_bytes / (1 << 30):.1f} GiB of memory"
+        if ended.reason == "disk":
+            return "disk", f"it wrote more than {self.order.disk_bytes / (1 << 30):.2g} GiB to disk"
         if isinstance(self.final, wire.Fault):
             return "fault", self.final.reason
         if isinstance(self.final, wire.Done):

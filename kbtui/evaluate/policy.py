@@ -12,16 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from kbtui.evaluate import host_tensors
+from kbtui.evaluate.inlane.compute import COMPUTE
 
-_COMPUTE_NAMES = """
-matmul mm bmm addmm baddbmm einsum dot mv inner outer tensordot linear bilinear conv1d conv2d conv3d _int_mm _scaled_mm
-softmax log_softmax logsumexp cross_entropy nll_loss layer_norm rms_norm group_norm batch_norm instance_norm
-scaled_dot_product_attention gelu relu silu sigmoid tanh softplus elu leaky_relu mish hardswish glu
-exp exp2 log log2 sqrt rsqrt pow sin cos erf square reciprocal add sub mul div true_divide addcmul addcdiv lerp
-sum mean prod var std norm amax amin cumsum cumprod sort topk argmax argmin scatter_add index_add embedding
-"""
-COMPUTE = frozenset(_COMPUTE_NAMES.split())
-"""Functions and methods of torch that compute what kernels compute. Allocation, views, copies and casts are not among them."""
 _HOLDERS = ("torch", "torch.Tensor", "torch.special", "torch.linalg", "torch._C._nn", "torch.nn.functional")
 _COMPILERS = frozenset(
     ("torch.compile", "torch.jit.script", "torch.utils.cpp_extension.load", "torch.utils.cpp_extension.load_inline")

@@ -6,7 +6,7 @@ outputs) is the contract there, and is kept for the next candidate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 from kbtui import clock
 from kbtui.evaluate import wire
 from kbtui.evaluate.checks import TOO_MUCH, BaselineCheck, CandidateCheck, Passed
+from kbtui.evaluate.inlane.calls import AUDITED, ONCE, TWICE
 from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.oracle import Oracle
 from kbtui.evaluate.policy import static_policy
@@ -48,8 +49,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     baseline_parameters: Mapping[str, Any] = {}
     unchecked: tuple[str, ...] = ()
     unchecked_dtypes: tuple[str, ...] = ()
+    audits: tuple[tuple[str, ...], ...] = (AUDITED, TWICE)
+    """Kinds of the calls of the first cases (`inlane.calls`); the others are called once."""
     deadline_s: float = 120.0
     memory_bytes: int = 4 << 30
+    disk_bytes: int = 4 << 30
 
 
 class Verifier:
@@ -80,7 +84,7 @@ class Verifier:
             return self._nothing_passes(keys, is_baseline)
         if is_baseline and keys[0] in self._failed and self._failed[keys[0]].verdict != "unknown":
             return self._failed[keys[0]]
-        found = self._passed_baseline(usable) if is_baseline else self._check(source, usable, report)
+        found = self._passed_baseline(usable) if is_baseline else self._check(source, kernels, usable, report)
         notes = (*self._given.unchecked, *plan.notes, *self._notes(keys), *found.not_checked)
         return msgspec.structs.replace(found, not_checked=notes, seconds=clock.monotonic() - began)
 
@@ -109,7 +113,7 @@ class Verifier:
         """Run the baseline on cases it has not seen; a case that ends its process is passed over and the rest go on."""
         while keys:
             check = BaselineCheck(self._oracle, keys)
-            order = self._order(self._given.baseline_source, [1] * len(keys), self._given.baseline_parameters)
+            order = self._order(self._given.baseline_source, [ONCE] * len(keys), self._given.baseline_parameters)
             outcome = self._run_job(order, check.respond, report)
             if outcome.kind == "cancelled":
                 return
@@ -165,10 +169,12 @@ class Verifier:
 
     # candidates
 
-    def _check(self, source: str, keys: Sequence[wire.CaseKey], report: Report) -> Verification:
-        check = CandidateCheck(self._oracle, keys, self._passed)
-        # twice on the first ones: calls must agree, and fresh memory holds another pattern the second time
-        calls = [2 if index < 2 else 1 for index in range(len(keys))]
+    def _check(
+        self, source: str, kernels: Sequence[KernelFacts], keys: Sequence[wire.CaseKey], report: Report
+    ) -> Verification:
+        # several calls on the first ones: they must agree, and show what keeps results or never wrote them
+        calls = [*self._given.audits, *[ONCE] * len(keys)][: len(keys)]
+        check = CandidateCheck(self._oracle, keys, self._passed, calls)
         seconds = sum(self._passed[key].seconds for key in keys)
         order = self._order(source, calls, self._given.parameters)
         order = msgspec.structs.replace(
@@ -181,12 +187,15 @@ class Verifier:
             return msgspec.structs.replace(
                 _verdict_of(outcome, check.current), cases_checked=len(check.checked), error=check.error
             )
-        if check.answered != sum(calls):
+        if check.answered != sum(map(len, calls)):
             return Verification(
                 verdict="cheat", stage="verify", reason="it left the check before all cases were called"
             )
         if not check.checked:
             return self._unknown("every case is too much work for the interpreter", ())
+        if not self._given.timed and (unseen := _unseen(kernels, check.launched)):
+            reason = f"the timed cases launch {unseen}, which no case that is small enough to be checked here does"
+            return self._unknown(reason, ())
         notes = tuple(f"{name}: not checked, too much work for the interpreter" for name in check.skipped)
         return Verification(
             verdict="correct",
@@ -198,7 +207,7 @@ class Verifier:
             not_checked=notes,
         )
 
-    def _order(self, source: str, calls: list[int], parameters: Mapping[str, Any]) -> JobOrder:
+    def _order(self, source: str, calls: Sequence[Sequence[str]], parameters: Mapping[str, Any]) -> JobOrder:
         given = self._given
         return JobOrder(
             kind="verify",
@@ -209,6 +218,7 @@ class Verifier:
             device=given.device,
             deadline_s=given.deadline_s,
             memory_bytes=given.memory_bytes,
+            disk_bytes=given.disk_bytes,
             readable=given.readable,
         )
 
@@ -216,6 +226,15 @@ class Verifier:
 def _blocks(kernels: Sequence[KernelFacts]) -> list[int]:
     values = (value for kernel in kernels for value in kernel.constants.values())
     return sorted({value for value in values if type(value) is int and 1 < value <= LARGEST_BLOCK})
+
+
+def _unseen(kernels: Sequence[KernelFacts], launched: Collection[str]) -> str:
+    """A compiled kernel whose source none of the checked launches had, by name; "" when there is none."""
+    names, digests = {one.partition("@")[0] for one in launched}, {one.partition("@")[2] for one in launched}
+    for kernel in kernels:
+        if kernel.name not in names or (kernel.source_digest and not digests & {kernel.source_digest, ""}):
+            return kernel.name
+    return ""
 
 
 def _verdict_of(outcome: Outcome, case: str) -> Verification:

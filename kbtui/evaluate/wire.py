@@ -84,7 +84,7 @@ class Outputs(Message, frozen=True, tag="outputs"):
     """What the entry returned for a case, with one memfd of `size` bytes, or none where so much device memory was given.
 
     `shared[i]` is the input whose storage output i shares, -1 for none; `own` says whether a kernel of the candidate's
-    own was launched.
+    own was launched; `work` compares with that of other calls of the process, `handed` is what torch was asked to compute.
     """
 
     case: Small
@@ -98,6 +98,8 @@ class Outputs(Message, frozen=True, tag="outputs"):
     ]
     launched: Annotated[tuple[Word, ...], msgspec.Meta(max_length=1024)]
     own: bool
+    work: Size = 0
+    handed: Annotated[tuple[Word, ...], msgspec.Meta(max_length=64)] = ()
 
 
 class Skipped(Message, frozen=True, tag="skipped"):
@@ -168,8 +170,8 @@ def _check_tensor(tensor: TensorInfo, size: int) -> None:
 
 
 class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a job's process ended, as its zygote saw it. `reason` "" when it ended by itself, else "deadline", "memory" or
-    "killed"; `swept` counts processes it left behind, which were killed."""
+    """How a job's process ended, as its zygote saw it. `reason` "" when it ended by itself, else "deadline", "memory",
+    "disk" or "killed"; `swept` counts processes it left behind, which were killed."""
 
     number: int
     status: int | None
@@ -216,9 +218,11 @@ class CaseKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     fields: dict[str, int | float | str | bool]
     variant: str = ""
+    draw: int = 0
+    """Which of the endless draws of random values."""
 
     def __hash__(self) -> int:
-        return hash((tuple(self.fields.items()), self.variant))
+        return hash((tuple(self.fields.items()), self.variant, self.draw))
 
     @property
     def name(self) -> str:

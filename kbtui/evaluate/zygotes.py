@@ -72,6 +72,7 @@ class Zygote(LaneProcess):
             "device": order.device,
             "deadline_s": order.deadline_s,
             "memory_bytes": order.memory_bytes,
+            "disk_bytes": order.disk_bytes,
             "readable": list(order.readable),
             "cache": str(order.cache) if order.cache is not None else "",
         }

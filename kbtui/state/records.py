@@ -110,6 +110,9 @@ class KernelFacts(Record, frozen=True, kw_only=True):
     """One of several configurations that an autotuner chooses from."""
     access_bytes: float = 0.0
     """Mean bytes that one thread moves per access to global memory, read from PTX; 0 when unknown."""
+    source_digest: str = ""
+    """Over the kernel's own function as Python compiles it; "" when unknown. It tells whether what was checked is what was
+    compiled."""
 
 
 class Compilation(Record, frozen=True, kw_only=True):

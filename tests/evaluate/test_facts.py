@@ -24,6 +24,7 @@ def kernel(**changes):
         "num_stages": 3,
         "num_ctas": 1,
         "digest": "0" * 64,
+        "source": "0" * 16,
         "constants": {"BLOCK": 128},
         "access_bytes": 16.0,
         "autotuned": False,

@@ -137,7 +137,7 @@ def test_a_swallowed_address_fault_still_counts(lane: CpuLane) -> None:
 
 
 def test_a_patched_comparison_changes_nothing(lane: CpuLane) -> None:
-    patch = "torch.allclose = torch.equal = lambda *a, **k: True\ntorch.isnan = lambda x: x * 0\n"
+    patch = "torch.allclose = torch.isclose = lambda *a, **k: True\ntorch.isnan = lambda x: x * 0\n"
     source = changed("x * w + 1.0, mask", "x * w, mask").replace("@triton.jit", patch + "@triton.jit", 1)
     found = verify(lane, source)
     assert (found.verdict, found.stage) == ("wrong", "boundary")

@@ -21,6 +21,7 @@ from triton.runtime.errors import OutOfResources
 
 from kbtui.evaluate.inlane import cubin, ptx
 from kbtui.evaluate.inlane.candidate import CandidateFault
+from kbtui.evaluate.inlane.digests import code_digest
 from kbtui.evaluate.inlane.pretend import pretending
 from kbtui.evaluate.inlane.stub import Launch, Recorder, StubDriver
 
@@ -189,6 +190,7 @@ def _facts(launch: Launch, widths: dict[str, float]) -> dict[str, Any]:
         "num_stages": int(metadata.num_stages),
         "num_ctas": int(getattr(metadata, "num_ctas", 1)),
         "digest": facts.digest,
+        "source": code_digest(launch.source.fn.fn.__code__),
         "constants": _constants(launch.source),
         "access_bytes": widths.get(facts.digest, 0.0),
     }

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from triton.runtime.jit import JITFunction
 
 from kbtui.evaluate.inlane import verify
 from kbtui.evaluate.inlane.candidate import CandidateFault, formatted, one_line
+from kbtui.evaluate.inlane.integrity import Integrity
+from kbtui.evaluate.inlane.launches import OnDevice
 from kbtui.evaluate.inlane.tensors import flatten_outputs
 
 if TYPE_CHECKING:
@@ -51,7 +54,10 @@ def run(ctx: JobContext) -> dict[str, Any]:
     "called" | "loop" | "audit" | "audit_graph" | "drop", "case": number, ...} or {"do": "end"}. Reply: {"turns": number}.
     """
     torch.cuda.set_device(ctx.device)
-    bench = Bench(ctx, ctx.load())
+    guard = Integrity(ctx.folder / "kernel.py", (JITFunction,))
+    entry = ctx.load()
+    verify.refuse_tampering(guard, "load")
+    bench = Bench(ctx, entry, guard)
     turns = 0
     order = ctx.request("turn", ready=True)
     while order["do"] != "end":
@@ -71,14 +77,15 @@ def run(ctx: JobContext) -> dict[str, Any]:
 class Bench:
     """The cases of one candidate on the device."""
 
-    def __init__(self, ctx: JobContext, entry: Callable[..., Any]) -> None:
+    def __init__(self, ctx: JobContext, entry: Callable[..., Any], guard: Integrity) -> None:
         self._ctx = ctx
+        self._guard = guard
         self._entry = entry
         self._cases: dict[int, Prepared] = {}
         self._cold = bool(ctx.parameters.get("cold", False))
         self._flush_bytes = int(ctx.parameters["flush_bytes"])
         self._flushed: torch.Tensor | None = None
-        self._checks: verify.OnDevice | None = None
+        self._checks: OnDevice | None = None
 
     def take(self, order: dict[str, Any]) -> dict[str, Any]:
         """Do one turn and return its result as JSON fields."""
@@ -266,9 +273,11 @@ class Bench:
             if isinstance(held, torch.Tensor):
                 held.copy_(fresh)
         before = [verify.bytes_of(value) for value in inputs]
+        verify.refuse_tampering(self._guard, "timing")
         if self._checks is None:
             # Not earlier: the hook that it sets costs time at every launch.
-            self._checks = verify.OnDevice()
+            self._checks = OnDevice()
+            self._guard.renew()  # the hook is ours
         self._checks.reset()
         returned = once_more(prepared)
         torch.cuda.synchronize()

@@ -18,6 +18,8 @@ import torch
 import triton.runtime.interpreter as interpreter
 from triton.runtime.autotuner import Autotuner
 
+from kbtui.evaluate.inlane.digests import kernel_id
+
 
 class AddressFault(Exception):
     """A kernel reached outside the tensors of its launch; the sentence names access, tensor and offset."""
@@ -37,14 +39,18 @@ class Region:
 
 @dataclass
 class Watch:
-    """What was seen in this process: launched kernels by name, the files they came from, and faults, also ones that the
-    candidate's own code swallowed."""
+    """What was seen in this process: launched kernels (`digests.kernel_id`) and how often, the files they came from, and
+    faults, also ones that the candidate's own code swallowed."""
 
     launched: dict[str, int] = field(default_factory=dict)
     files: set[str] = field(default_factory=set)
     faults: list[AddressFault] = field(default_factory=list)
     inside: bool = False
     """Whether the last exception left a kernel rather than the code around it."""
+    running: bool = False
+    """Whether a launch is under way."""
+    idle: bool = False
+    """Launches are noted and do nothing."""
     accesses: int = 0
     most_accesses: int = 0
     """Loads, stores and atomics since the last reset, and how many are allowed (0: any number)."""
@@ -68,17 +74,30 @@ def _watch_launches(guard: _GuardedMemory, watch: Watch) -> None:
     launch = interpreter.GridExecutor.__call__
 
     def checked(executor: Any, *args: Any, **kwargs: Any) -> Any:
-        name = getattr(executor.fn, "__name__", "kernel")
+        name = _identified(executor.fn)
         watch.launched[name] = watch.launched.get(name, 0) + 1
         watch.files.add(executor.fn.__code__.co_filename)
+        if watch.idle:
+            return None
         named = itertools.chain(zip(executor.arg_names, args, strict=False), kwargs.items())
         guard.enter(tuple(named))
-        watch.inside = True
-        result = launch(executor, *args, **kwargs)
+        watch.inside = watch.running = True
+        try:
+            result = launch(executor, *args, **kwargs)
+        finally:
+            watch.running = False
         watch.inside = False
         return result
 
     interpreter.GridExecutor.__call__ = checked
+
+
+def _identified(rewritten: Any) -> str:
+    """The kernel's id, from its function as written; its name alone on a Triton that does not keep that."""
+    name = getattr(rewritten, "__name__", "kernel")
+    known = getattr(interpreter.InterpretedFunction, "rewritten_fn", {})
+    written = next((one for one, made in known.items() if made is rewritten), None)
+    return kernel_id(name, written.__code__) if written is not None else name
 
 
 def _regions_of(name: str, value: Any) -> Iterator[Region]:

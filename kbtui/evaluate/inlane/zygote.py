@@ -23,6 +23,8 @@ from kbtui.evaluate.inlane import jobs, sandbox
 from kbtui.evaluate.inlane.frames import FrameReader, send_frame
 
 TICK_S = 0.05
+DISK_EVERY_S = 0.5
+"""A job's folder is measured so often; a walk through a few files of Triton's cache takes well under a millisecond."""
 _PAGE = resource.getpagesize()
 
 
@@ -34,6 +36,9 @@ class Running:
     pid: int
     ends: float
     memory_bytes: int
+    folder: str
+    disk_bytes: int
+    measured: float = 0.0
     peak_bytes: int = 0
     reason: str = ""
 
@@ -119,7 +124,9 @@ class _Forker:
         os.close(channel)
         os.close(output)
         ends = time.monotonic() + float(order["deadline_s"])
-        self._running[pid] = Running(int(order["number"]), pid, ends, int(order["memory_bytes"]))
+        self._running[pid] = Running(
+            int(order["number"]), pid, ends, int(order["memory_bytes"]), str(order["folder"]), int(order["disk_bytes"])
+        )
         send_frame(self._control, {"started": {"number": order["number"], "pid": pid}})
 
     def _become_candidate(self, order: dict[str, Any], channel: int, output: int) -> None:
@@ -162,6 +169,10 @@ class _Forker:
                 self._end(job, "memory")
             elif now > job.ends:
                 self._end(job, "deadline")
+            elif job.disk_bytes and now > job.measured + DISK_EVERY_S:
+                job.measured = now
+                if _disk_bytes(job.folder) > job.disk_bytes:
+                    self._end(job, "disk")
 
     def _end(self, job: Running, reason: str) -> None:
         job.reason = job.reason or reason
@@ -256,6 +267,20 @@ def _tree(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             todo.extend(_children(current))
     return found
+
+
+def _disk_bytes(folder: str) -> int:
+    """Bytes of the files below a folder; what goes while it is looked at does not count."""
+    total, todo = 0, [folder]
+    while todo:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def _resident(pid: int) -> int:

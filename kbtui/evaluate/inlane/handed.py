@@ -1,0 +1,93 @@
+"""What a call asks of torch itself, seen at run time: the static look cannot follow `getattr` and its like.
+
+Only computations on data count, not arithmetic on shapes and indices, nor what happens inside a launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kbtui.evaluate.inlane.compute import computed
+
+MOST = 32
+_OUT_OF_TORCH = {"numpy": "Tensor.numpy", "tolist": "Tensor.tolist", "__array__": "Tensor.__array__"}
+"""Ways to take data to where a torch mode does not see what is done with it."""
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports the whole of dynamo, seconds of work
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = computed(func._schema.name)
+        if name and any(map(_is_data, _flat((*args, *kwargs.values())))):
+            self._note(f"torch.{name}")
+        return func(*args, **kwargs)
+
+
+class _Methods(TorchFunctionMode):  # type: ignore[misc]
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = _OUT_OF_TORCH.get(getattr(func, "__name__", ""))
+        if name is not None and args and _is_data(args[0]):
+            self._note(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _is_data(value: Any) -> bool:
+    """A tensor of more than one number that is no index."""
+    if not isinstance(value, torch.Tensor) or value.numel() < 2:
+        return False
+    return value.is_floating_point() or value.is_complex() or value.dtype in (torch.int8, torch.uint8)
+
+
+@contextlib.contextmanager
+def watched(inside: Callable[[], bool]) -> Iterator[dict[str, None]]:
+    """Names of what torch computes within the block, in this thread and in threads that it starts; at most `MOST`.
+
+    `inside()` says whether a launch is under way, whose doings are the kernel's.
+    """
+    found: dict[str, None] = {}
+
+    def note(name: str) -> None:
+        if len(found) < MOST and not inside():
+            found[name] = None
+
+    def enter_thread(frame: Any, event: str, argument: Any) -> None:
+        # runs once, in the thread that starts; modes hold for one thread
+        del frame, event, argument
+        sys.setprofile(None)
+        _Operators(note).__enter__()
+        _Methods(note).__enter__()
+
+    threading.setprofile(enter_thread)
+    try:
+        with _Operators(note), _Methods(note):
+            yield found
+    finally:
+        threading.setprofile(None)

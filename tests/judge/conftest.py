@@ -1,0 +1,72 @@
+"""Makes the candidates importable; a lane for each problem, started once and closed before the next one starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+_NAME = "judge_candidates"
+if _NAME not in sys.modules:
+    _found = importlib.util.spec_from_file_location(_NAME, Path(__file__).with_name(f"{_NAME}.py"))
+    assert _found is not None
+    assert _found.loader is not None
+    sys.modules[_NAME] = importlib.util.module_from_spec(_found)
+    _found.loader.exec_module(sys.modules[_NAME])
+
+if TYPE_CHECKING:
+    from judge_candidates import Judge
+
+    Judges = Callable[[str], Judge]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is judged by one lane comes together, since a lane takes seconds to start."""
+    here = str(Path(__file__).parent)
+    places = [at for at, item in enumerate(items) if str(item.path).startswith(here)]
+    ours = sorted((items[at] for at in places), key=_problem)
+    for at, item in zip(places, ours, strict=True):
+        items[at] = item
+
+
+def _problem(item: pytest.Item) -> str:
+    spec = getattr(item, "callspec", None)
+    candidate = spec.params.get("candidate") if spec is not None else None
+    return str(getattr(candidate, "problem", "") or (spec.params.get("problem", "") if spec is not None else ""))
+
+
+def _judges(device: str, folder: Path) -> Iterator[Judges]:
+    opened: dict[str, Judge] = {}
+
+    def judge(problem: str) -> Judge:
+        if problem not in opened:
+            close()
+            opened[problem] = sys.modules[_NAME].Judge(problem, device, folder / problem)
+        return opened[problem]
+
+    def close() -> None:
+        while opened:
+            opened.popitem()[1].close()
+
+    yield judge
+    close()
+
+
+@pytest.fixture(scope="session")
+def judges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
+    """`judges(problem)`: the real `cpu` lane of a bundled problem."""
+    pytest.importorskip("triton", reason="needs triton")
+    yield from _judges("cpu", tmp_path_factory.mktemp("judge"))
+
+
+@pytest.fixture(scope="session")
+def gpu_judges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
+    """The same on the first GPU."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    yield from _judges("cuda:0", tmp_path_factory.mktemp("judge"))

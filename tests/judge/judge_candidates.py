@@ -1,0 +1,119 @@
+"""Candidates of the judge's suites, read from the tables beside this file, and the judge itself: a real lane of one problem."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kbtui.evaluate.lane import LaneSpec, open_lane
+from kbtui.evaluate.policy import static_policy
+from kbtui.problems.folder import find_problem
+from kbtui.state.records import Timing, Verification
+
+HERE = Path(__file__).parent
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One candidate: the kernel of a bundled problem with `edits`, and `before` in front of its first `@triton.jit`; or a
+    whole `source`. What is expected of it is in the other fields."""
+
+    name: str
+    problem: str
+    edits: tuple[tuple[str, str], ...] = ()
+    before: str = ""
+    source: str = ""
+    verdicts: tuple[str, ...] = ("correct",)
+    stage: str = ""
+    says: str = ""
+    why: str = ""
+    deadline_s: float = 0.0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    gpu_only: bool = False
+
+    def text(self) -> str:
+        source = self.source or find_problem(self.problem).kernel_source
+        for old, new in self.edits:
+            assert old in source, f"{self.name}: the kernel of {self.problem} has no {old!r}"
+            source = source.replace(old, new)
+        return (
+            source.replace("@triton.jit", f"{self.before.strip(chr(10))}\n\n\n@triton.jit", 1)
+            if self.before
+            else source
+        )
+
+
+def read(folder: str) -> list[Candidate]:
+    """Every candidate of the tables in a folder, by file and place."""
+    found: list[Candidate] = []
+    for file in sorted((HERE / folder).glob("*.toml")):
+        table = tomllib.loads(file.read_text("utf-8"))
+        found += msgspec.convert(table["candidate"], list[Candidate])
+    return found
+
+
+@dataclass
+class Judgement:
+    verdict: str
+    owner: str
+    stage: str
+    reason: str
+    verification: Verification | None = None
+    timing: Timing | None = None
+
+
+def quiet(stage: str, text: str) -> None:
+    """A report that goes nowhere."""
+
+
+class Judge:
+    """A started lane and the way of a candidate through it: source, compiler, oracle, clock."""
+
+    def __init__(self, problem: str, device: str, scratch: Path) -> None:
+        self.folder = find_problem(problem)
+        spec = LaneSpec(
+            problem=self.folder.path, device=device, python=sys.executable, scratch=scratch, deadline_s=60.0
+        )
+        self.lane = open_lane(spec)
+        self.lane.start()
+        baseline = self.lane.compile(self.folder.kernel_source, quiet)
+        assert baseline.ok, baseline.detail
+        self.baseline_verified = self.lane.verify(self.folder.kernel_source, baseline.kernels, quiet)
+        assert self.baseline_verified.verdict == "correct", self.baseline_verified
+        source = self.folder.kernel_source
+        self.baseline = self.lane.time(source, baseline.kernels, None, source, None, quiet).timing
+
+    def close(self) -> None:
+        self.lane.close()
+
+    def judge(self, candidate: Candidate) -> Judgement:
+        verifier = self.lane._verifier  # type: ignore[attr-defined]  # limits are the lane's own
+        given = verifier._given
+        limits = {
+            name: value for name in ("deadline_s", "memory_bytes", "disk_bytes") if (value := getattr(candidate, name))
+        }
+        verifier._given = msgspec.structs.replace(given, **limits)
+        try:
+            return self._judge(candidate.text())
+        finally:
+            verifier._given = given
+
+    def _judge(self, source: str) -> Judgement:
+        entry, baseline = self.folder.entry, self.folder.kernel_source
+        for finding in static_policy(source, baseline, entry):
+            return Judgement(finding.outcome, "candidate", "static", finding.reason)
+        compiled = self.lane.compile(source, quiet)
+        if not compiled.ok:
+            return Judgement(compiled.outcome, compiled.owner, compiled.stage, compiled.reason)
+        found = self.lane.verify(source, compiled.kernels, quiet)
+        if found.verdict != "correct":
+            return Judgement(found.verdict, found.owner, found.stage, found.reason, found)
+        timed = self.lane.time(source, compiled.kernels, self.baseline, baseline, None, quiet).timing
+        failed = next((case.failed for case in timed.cases if case.failed), "")
+        if failed:
+            return Judgement("unknown", "environment", "time", failed, found, timed)
+        return Judgement("correct", found.owner, found.stage, found.reason, found, timed)
