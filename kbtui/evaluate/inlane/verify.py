@@ -26,7 +26,8 @@ from kbtui.evaluate.inlane.tensors import NotPortable, flatten_outputs
 M_PERTURB = -6
 PATTERN = 0x4B
 """As a byte, repeated: 1.3e7 in float32, 14.6 in float16. Finite and far from what kernels compute."""
-_PREFILL_BYTES = 1 << 28
+_PREFILLED = (1 << 28, *[1 << 19] * 16)
+"""Bytes of the blocks that are filled with it on a device: torch's allocator takes tensors of up to a megabyte from others."""
 
 
 def run(ctx: JobContext) -> dict[str, Any]:
@@ -196,8 +197,10 @@ def poisoned(device: str, kind: str) -> Iterator[None]:
         finally:
             ctypes.CDLL(None).mallopt(M_PERTURB, 0)
         return
-    # freed again at once: the caching allocator hands the same bytes out to the candidate
-    torch.full((_PREFILL_BYTES,), PATTERN, dtype=torch.uint8, device=device)
+    # What is free now may hold the right outputs of the last call. What is freed here the allocator hands out again next.
+    torch.cuda.empty_cache()
+    filled = [torch.full((size,), PATTERN, dtype=torch.uint8, device=device) for size in _PREFILLED]
+    del filled
     yield
 
 
