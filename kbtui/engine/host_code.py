@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 
+from kbtui import syntax
 from kbtui.generate.digest import source_digest
 
 _COMPILED_IN = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg"))
@@ -20,7 +21,7 @@ def host_digest(source: str) -> str:
     things. Source that does not parse is digested as it is.
     """
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source_digest(source)
     aliases = _aliases(tree)

@@ -7,10 +7,12 @@ baseline that prepares its inputs with torch may go on doing so.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 
 import msgspec
 
+from kbtui import syntax
 from kbtui.evaluate import host_tensors
 from kbtui.evaluate.inlane.compute import COMPUTE
 
@@ -34,14 +36,14 @@ def static_policy(source: str, baseline_source: str, entry: str) -> list[Finding
     Calls inside `@triton.jit` functions are kernels' own and never findings.
     """
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 0
         return [Finding(outcome="invalid", reason=f"it is not valid Python: {error}", line=line)]
     findings = []
     if entry not in _bound_names(tree):
         findings.append(Finding(outcome="invalid", reason=f"it has no {entry}, the function that is called"))
-    allowed = {name for name, _ in _handed_over(ast.parse(baseline_source))}
+    allowed = {name for name, _ in _handed_over(syntax.parse(baseline_source))}
     seen: set[str] = set()
     for name, line in sorted(_handed_over(tree), key=lambda one: one[1]):
         if name not in allowed and name not in seen:
@@ -49,6 +51,12 @@ def static_policy(source: str, baseline_source: str, entry: str) -> list[Finding
             reason = f"line {line} hands work to {name}, which the baseline does not"
             findings.append(Finding(outcome="cheat", reason=reason, line=line))
     return findings
+
+
+@functools.lru_cache(maxsize=4)
+def _handed_over_by(source: str) -> frozenset[str]:
+    """Of a baseline, which is asked for with every candidate."""
+    return frozenset(name for name, _ in _handed_over(syntax.parse(source)))
 
 
 def _bound_names(tree: ast.Module) -> set[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import hashlib
 
+from kbtui import syntax
+
 
 def source_digest(source: str) -> str:
     """sha256 of the UTF-8 bytes, hex."""
@@ -17,7 +19,7 @@ def syntax_digest(source: str) -> str:
     Source that does not parse is digested as it is, so that an identical broken reply is still a duplicate.
     """
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source_digest(source)
     for node in ast.walk(tree):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 
+from kbtui import syntax
 from kbtui.errors import UsageError
 from kbtui.generate.generator import Written
 
@@ -25,7 +26,7 @@ def injected(source: str, entry: str, name: str) -> Written:
     if size > MOST_BYTES:
         raise UsageError(f"{name} has {size} bytes: a version may have at most {MOST_BYTES}")
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except SyntaxError as error:
         raise UsageError(f"{name}, line {error.lineno}: {error.msg}; correct it and inject again") from None
     except (ValueError, RecursionError, MemoryError) as error:

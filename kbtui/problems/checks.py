@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from kbtui import syntax
 from kbtui.errors import ProblemError
 from kbtui.problems.importing import import_name
 from kbtui.problems.names import bindings, has_star_import, imported_files, is_a_kernel, makes_a_kernel
@@ -37,7 +38,7 @@ def parse(file: Path, source: str) -> ast.Module:
             # An invalid escape is the user's to see when the module is imported, not a line across the screen now.
             warnings.simplefilter("ignore", SyntaxWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
-            return ast.parse(source, filename=str(file))
+            return syntax.parse(source, str(file))
     except SyntaxError as error:
         where = f"{file}:{error.lineno}" if error.lineno else str(file)
         raise ProblemError(f"{where} is not valid Python ({error.msg}): correct that line") from None

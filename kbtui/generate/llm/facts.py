@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from kbtui import syntax
 from kbtui.state.records import (
     CaseInfo,
     CaseTiming,
@@ -65,7 +66,7 @@ def reference(problem: ProblemInfo) -> str:
     file = Path(problem.path) / "problem.py"
     try:
         source = file.read_text(encoding="utf-8-sig")
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (OSError, UnicodeDecodeError, SyntaxError, ValueError):
         return "not available"
     for node in tree.body:

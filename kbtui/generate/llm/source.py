@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from kbtui import syntax
+
 IMPORTS = {
     "torch": "import torch",
     "triton": "import triton",
@@ -43,7 +45,7 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         """Raises SyntaxError when `error` is set."""
-        return ast.parse(self.text)
+        return syntax.parse(self.text)
 
     @cached_property
     def functions(self) -> dict[str, ast.FunctionDef]:
@@ -125,7 +127,7 @@ def with_entry(source: Source, entry: str, parameters: list[str]) -> Source | No
 
 def _syntax_error(text: str) -> str:
     try:
-        ast.parse(text)
+        syntax.parse(text)
     except SyntaxError as error:
         return f"line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:

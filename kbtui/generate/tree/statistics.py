@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from kbtui import syntax
 from kbtui.generate.tree.flow import TL, KernelFlow
 from kbtui.generate.tree.nodes import Edit, find, mentioned, substitute
 from kbtui.generate.tree.pure import bound, is_pure
@@ -153,7 +154,9 @@ def _replacing(expression: cst.BaseExpression) -> Edit:
 def same(left: cst.CSTNode, right: cst.CSTNode) -> bool:
     """Whether two expressions are equal but for layout and brackets."""
     code = cst.Module([]).code_for_node
-    return ast.dump(ast.parse(code(left).strip(), mode="eval")) == ast.dump(ast.parse(code(right).strip(), mode="eval"))
+    return ast.dump(syntax.parse_expression(code(left).strip())) == ast.dump(
+        syntax.parse_expression(code(right).strip())
+    )
 
 
 def pairs(flow: KernelFlow) -> Iterator[tuple[Accumulation, Accumulation]]:
