@@ -6,23 +6,21 @@ the fork, so an illegal address ends with its process; whether the device surviv
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
-from typing import Any
 
 import msgspec
 
 from kbtui import clock
 from kbtui.errors import EnvironmentFailure
-from kbtui.evaluate import facts, isolation, timing, wire
-from kbtui.evaluate.caches import Caches
+from kbtui.evaluate import facts, timing, wire
 from kbtui.evaluate.checks import Supplier
 from kbtui.evaluate.compilers import Compilers
 from kbtui.evaluate.cpu import failed_compilation, restart
+from kbtui.evaluate.device_jobs import DeviceJobs
 from kbtui.evaluate.devices import keep_peaks, kept_peaks
 from kbtui.evaluate.gpu import Card, Gpu, State, TimingCancelled, conditions, measured, nominal, timing_lock
-from kbtui.evaluate.job import Answer, JobOrder, Outcome, Responder
+from kbtui.evaluate.job import JobOrder
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.match import Match
 from kbtui.evaluate.oracle import Oracle
@@ -32,14 +30,10 @@ from kbtui.evaluate.profile import unknown
 from kbtui.evaluate.profiler import Profiler
 from kbtui.evaluate.turns import PlayerLost
 from kbtui.evaluate.verify import Surroundings, Verifier
-from kbtui.evaluate.zygotes import Zygote
 from kbtui.problems.folder import read_folder
 from kbtui.state.records import CaseTiming, Compilation, KernelFacts, ProblemInfo, Timing, Verification
-from kbtui.text import is_secret_name
 
 NOT_CHECKED = ("races: not checked (no race detector runs)",)
-RUN_NO_CANDIDATE = ("device", "probe", "rehearse")
-PROBE_S = 60.0
 PAIR_S, PAIR_CASE_S = 60.0, 30.0
 """Deadline of a process of a pair: this, and this for each case (inputs, compile, tuning and its share of turns)."""
 
@@ -51,12 +45,9 @@ class CudaLane(Lane):
         self._spec = spec
         self._problem = read_folder(spec.problem)
         self._compilers = Compilers(spec.compilers, spec.python, spec.scratch)
-        self._device = Zygote("device", spec.python, spec.scratch / "device")
         self._oracle = Oracle(spec.python, spec.scratch / "oracle", self._problem.path, spec.device, spec.seed)
-        self._caches = Caches(spec.scratch / "triton", self._problem.kernel_source)
-        self._readable = tuple(isolation.readable_around(self._problem.path))
-        self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         self._cancelled = threading.Event()
+        self._jobs = DeviceJobs(spec, self._problem, self._cancelled)
         self._source = ""
         self._gpu: Gpu | None = None
         self._closed = False
@@ -71,12 +62,12 @@ class CudaLane(Lane):
             raise
 
     def _start(self) -> LaneFacts:
-        for process in (self._oracle, self._device, self._compilers):
+        for process in (self._oracle, self._jobs.zygote, self._compilers):
             process.launch()
-        ready = self._device.await_ready()
+        ready = self._jobs.zygote.await_ready()
         self._compilers.await_ready()
         # First of all: where the device cannot be used, that is the sentence to hear, and not the oracle's trouble with it.
-        card = self._look_at_device(measure=False)
+        card = self._jobs.look(measure=False)
         described = self._oracle.open()
         gpu = self._gpu = _open_gpu(card.uuid)
         gpu.refuse_exclusive()
@@ -84,7 +75,7 @@ class CudaLane(Lane):
         self._info = measured(self._physical, self._peaks(card, ready.versions))
         self._cases = described.cases
         self._keys = tuple(wire.CaseKey(fields=case.fields) for case in described.cases)
-        self._verifier = Verifier(self._oracle, self._run_on_device, self._surroundings())
+        self._verifier = Verifier(self._oracle, self._jobs.run, self._surroundings())
         self._profiler = Profiler(
             self._spec.python,
             self._spec.scratch / "profile",
@@ -92,12 +83,17 @@ class CudaLane(Lane):
             self._spec.device,
             self._oracle,
             self._keys,
+            self._jobs.caches.of,
         )
         self.facts = LaneFacts(
             device=self._info,
             timing="measured",
             versions=ready.versions,
-            isolation={**ready.isolation, **self._look_around(), "device to device": self._rehearse()},
+            isolation={
+                **ready.isolation,
+                **self._jobs.isolation(),
+                "device to device": self._jobs.rehearse(self._oracle),
+            },
             problem=ProblemInfo(
                 name=self._problem.name,
                 path=str(self._problem.path),
@@ -117,11 +113,11 @@ class CudaLane(Lane):
             folder=self._problem.path,
             baseline_source=self._problem.kernel_source,
             device=self._spec.device,
-            readable=self._readable,
+            readable=self._jobs.readable,
             timed=self._keys,
             unchecked=NOT_CHECKED,
             deadline_s=self._spec.deadline_s,
-            memory_bytes=self._memory,
+            memory_bytes=self._jobs.memory_bytes,
         )
 
     def _peaks(self, card: Card, versions: dict[str, str]) -> dict[str, float]:
@@ -129,41 +125,9 @@ class CudaLane(Lane):
         kept = kept_peaks(card.uuid, versions)
         if kept is None:
             with timing_lock(card.uuid, lambda _: None, lambda: False):
-                kept = self._look_at_device(measure=True).peaks
+                kept = self._jobs.look(measure=True).peaks
             keep_peaks(card.uuid, versions, kept)
         return kept
-
-    def _look_at_device(self, *, measure: bool) -> Card:
-        """What the device is; raises EnvironmentFailure when it cannot be used."""
-        outcome = self._run_on_device(self._order("device", "", {"measure": measure}, PROBE_S), _refuse, None)
-        if outcome.kind != "done":
-            raise EnvironmentFailure(f"{self._spec.device} cannot be used: {outcome.reason}")
-        return msgspec.convert(outcome.value, Card)
-
-    def _look_around(self) -> dict[str, str]:
-        """The isolation that holds in a candidate process, found by trying in one."""
-        outcome = self._run_on_device(self._order("probe", "", {"run_pid": os.getpid()}, PROBE_S), _refuse, None)
-        if outcome.kind != "done":
-            raise EnvironmentFailure(f"a process of the lane cannot do anything here: {outcome.reason}")
-        leaked = [name for name in outcome.value["environment"] if is_secret_name(name)]
-        found: dict[str, str] = dict(outcome.value["isolation"])
-        return {**found, "environment": f"off: {', '.join(leaked)} got through" if leaked else "on"}
-
-    def _rehearse(self) -> str:
-        """Try to hand a tensor over by device memory; "on", or why everything goes through the host on this machine."""
-        refused = ""
-
-        def lend(*_: object) -> Answer | None:
-            nonlocal refused
-            answer, descriptors = self._oracle.rehearse()
-            refused = str(answer.get("refused", ""))
-            return None if refused else (answer, descriptors)
-
-        outcome = self._run_on_device(self._order("rehearse", "", {}, PROBE_S), lend, None)
-        self._oracle.by_device = outcome.kind == "done" and outcome.value == {"right": True}
-        if self._oracle.by_device:
-            return "on"
-        return f"off: {refused or outcome.reason or 'other values arrived than were sent'}"
 
     def _take(self, source: str) -> None:
         """Begin with a source; a cancel that came for the one before is void."""
@@ -174,7 +138,7 @@ class CudaLane(Lane):
         self._compilers.cancel(source)
         if source in (None, self._source):
             self._cancelled.set()
-            self._device.cancel()
+            self._jobs.zygote.cancel()
 
     def close(self) -> None:
         if self._closed:
@@ -182,51 +146,26 @@ class CudaLane(Lane):
         self._closed = True
         self._oracle.close()
         self._compilers.release()
-        self._device.release()
+        self._jobs.zygote.release()
         if self._gpu is not None:
             self._gpu.close()
         shutil.rmtree(self._spec.scratch, ignore_errors=True)
 
     # jobs
 
-    def _order(self, kind: str, source: str, parameters: dict[str, Any], deadline_s: float) -> JobOrder:
-        return JobOrder(
-            kind=kind,
+    def compile(self, source: str, report: Report) -> Compilation:
+        parameters = facts.compile_parameters(self._info, len(self._keys))
+        order = JobOrder(
+            kind="compile",
             source=source,
             entry=self._problem.entry,
             problem_folder=self._problem.path,
             parameters=parameters,
-            device="cpu" if kind == "compile" else self._spec.device,
-            deadline_s=deadline_s,
-            memory_bytes=self._memory,
-            readable=self._readable,
+            deadline_s=self._spec.deadline_s,
+            memory_bytes=self._jobs.memory_bytes,
+            readable=self._jobs.readable,
         )
-
-    def _with_cache(self, order: JobOrder) -> JobOrder:
-        """The order with the cache of its source; jobs without one run no candidate."""
-        cache = self._caches.of(order.source) if order.source else self._caches.own()
-        return msgspec.structs.replace(order, cache=cache)
-
-    def _run_on_device(self, order: JobOrder, respond: Responder, report: Report | None) -> Outcome:
-        outcome = self._run(self._device, self._with_cache(order), respond, report)
-        crashed = outcome.fault is not None and outcome.fault.outcome == "crash"
-        if (crashed or outcome.kind in ("crash", "hang")) and order.kind not in RUN_NO_CANDIDATE:
-            self._look_at_device(measure=False)
-        return outcome
-
-    def _run(self, zygote: Zygote, order: JobOrder, respond: Responder, report: Report | None) -> Outcome:
-        if self._cancelled.is_set():
-            return Outcome(kind="cancelled", reason="cancelled")
-        try:
-            return zygote.run(order, respond, report)
-        except ProcessGone as gone:
-            restart(zygote)
-            return Outcome(kind="crash", stage=order.kind, reason=f"the process that forks died while it ran ({gone})")
-
-    def compile(self, source: str, report: Report) -> Compilation:
-        parameters = facts.compile_parameters(self._info, len(self._keys))
-        order = self._order("compile", source, parameters, self._spec.deadline_s)
-        probe = self._order("probe", "", {"run_pid": os.getpid()}, PROBE_S)
+        probe = msgspec.structs.replace(self._jobs.probe(), device="cpu", cache=None)
         outcome = self._compilers.run(order, probe, Supplier(self._oracle, self._keys).respond, report)
         if outcome.kind == "done":
             return facts.read_compilation(outcome.value, self._info, self._cases, outcome.seconds)
@@ -265,13 +204,17 @@ class CudaLane(Lane):
                     seconds=clock.monotonic() - began,
                 )
                 report("profiling", "")
-                signature = self._profiler.profile(self._info.uuid, match.alone, source, kernels, found)
+                # ncu takes ten seconds, and why something lost is seldom asked
+                look = (
+                    self._profiler.profile if baseline is None or found.verdict == "faster" else self._profiler.sample
+                )
+                signature = look(self._info.uuid, match.alone, source, kernels, found)
         except TimingCancelled:
             return self._untimed("cancelled", began)
         except PlayerLost as lost:
             return self._lost(lost, match, began, is_baseline=baseline is None)
         except ProcessGone as gone:
-            restart(self._device)
+            restart(self._jobs.zygote)
             return self._untimed(f"the process that forks died while it was timed ({gone})", began)
         return Evaluated(timing=found, signature=signature)
 
@@ -279,12 +222,12 @@ class CudaLane(Lane):
         deadline = PAIR_S + PAIR_CASE_S * len(self._keys)
         parameters = {"flush_bytes": max(2 * self._info.l2_bytes, 1 << 26)}
         return Match(
-            zygote=self._device,
+            zygote=self._jobs.zygote,
             oracle=self._oracle,
             recheck=lambda: self._verifier.recheck(self._keys),
             keys=self._keys,
-            baseline=self._with_cache(self._order("time", baseline_source, parameters, deadline)),
-            candidate=self._with_cache(self._order("time", source, parameters, deadline)),
+            baseline=self._jobs.order("time", baseline_source, parameters, deadline),
+            candidate=self._jobs.order("time", source, parameters, deadline),
         )
 
     def _timed(self, match: Match, plan: PairPlan, baseline: Timing | None, parent: Timing | None) -> Timing:
@@ -303,12 +246,12 @@ class CudaLane(Lane):
 
     def _own_pids(self) -> frozenset[int]:
         """The oracle; processes of the pair are gone when this is asked, and were alone on the device in their turns."""
-        return frozenset(pid for pid in (self._oracle.pid, self._device.pid) if pid is not None)
+        return frozenset(pid for pid in (self._oracle.pid, self._jobs.zygote.pid) if pid is not None)
 
     def _lost(self, lost: PlayerLost, match: Match, began: float, *, is_baseline: bool) -> Evaluated:
         """A process did not survive its turns, or its outputs were wrong when they were looked at again."""
         if lost.outcome.kind in ("crash", "hang", "fault"):
-            self._look_at_device(measure=False)
+            self._jobs.check()
         if lost.name == "baseline" and not is_baseline and lost.outcome.kind != "cancelled":
             raise EnvironmentFailure(f"the baseline's process ended while it was timed: {lost}")
         return self._untimed(match.wrong or str(lost), began)
@@ -325,8 +268,3 @@ def _open_gpu(uuid: str) -> Gpu:
     except ImportError as error:
         raise EnvironmentFailure("nvidia-ml-py is not installed: pip install nvidia-ml-py") from error
     return Gpu(pynvml, uuid)
-
-
-def _refuse(job: object, message: object, descriptors: object) -> None:
-    """The responder of jobs that ask nothing: whoever does is ended."""
-    del job, message, descriptors

@@ -43,6 +43,7 @@ class Profiler:
         device: str,
         oracle: Oracle,
         keys: tuple[wire.CaseKey, ...],
+        cache_of: Callable[[str], Path],
     ) -> None:
         self._python = python
         self._folder = folder
@@ -50,31 +51,49 @@ class Profiler:
         self._device = device
         self._oracle = oracle
         self._keys = keys
+        self._cache_of = cache_of
         self._ncu = find_ncu()
         self._no_ncu = "" if self._ncu else "ncu is not installed"
 
     def profile(
         self, uuid: str, open_alone: OpenAlone, source: str, kernels: tuple[KernelFacts, ...], timing: Timing
     ) -> Signature:
-        """The signature over all timed cases. Raises PlayerLost when the candidate does not survive it."""
+        """The signature over all timed cases: by ncu where it may, which takes seconds, else by GPM.
+
+        Raises PlayerLost when the candidate does not survive it.
+        """
         if all(case.ms is None for case in timing.cases):
             return unknown("no case was timed")
-        if not self._no_ncu:
-            found = self._by_ncu(source, kernels)
-            if found is not None:
-                return found
-        with open_alone() as player:
-            return self._by_gpm(uuid, player, timing)
+        found = self._by_ncu(source, kernels)
+        if found is not None:
+            return found
+        try:
+            return self._by_gpm(uuid, open_alone, timing)
+        except GpmUnavailable as error:
+            return unknown(f"{self._no_ncu}; {error}")
+
+    def sample(
+        self, uuid: str, open_alone: OpenAlone, source: str, kernels: tuple[KernelFacts, ...], timing: Timing
+    ) -> Signature:
+        """The same by GPM, which takes tenths of a second; by `profile` where the device has none."""
+        if all(case.ms is None for case in timing.cases):
+            return unknown("no case was timed")
+        try:
+            return self._by_gpm(uuid, open_alone, timing)
+        except GpmUnavailable:
+            return self.profile(uuid, open_alone, source, kernels, timing)
 
     def _by_ncu(self, source: str, kernels: tuple[KernelFacts, ...]) -> Signature | None:
         """None when ncu read nothing; then `_no_ncu` says why and it is not tried again."""
-        assert self._ncu is not None
+        if self._no_ncu or self._ncu is None:
+            return None
         self._folder.mkdir(parents=True, exist_ok=True)
         file, spec = self._folder / "kernel.py", self._folder / "spec.json"
         file.write_text(source, "utf-8", errors="surrogateescape")
         spec.write_text(json.dumps(self._spec(file)), "utf-8")
         script = str(Path(profile_main.__file__))
         environment = isolation.lane_environment("device", self._folder)
+        environment.update({"TRITON_CACHE_DIR": str(self._cache_of(source)), "TRITON_CACHE_AUTOTUNING": "1"})
         output = run_ncu(
             self._ncu, (find_python(self._python), "-I", "-B", script, str(spec)), environment, self._folder
         )
@@ -93,29 +112,33 @@ class Profiler:
             "cases": [self._oracle.describe(key)["arguments"] for key in self._keys],
         }
 
-    def _by_gpm(self, uuid: str, player: Player, timing: Timing) -> Signature:
+    def _by_gpm(self, uuid: str, open_alone: OpenAlone, timing: Timing) -> Signature:
+        """Raises GpmUnavailable and PlayerLost."""
         try:
             import pynvml
-
-            gpm = Gpm(pynvml, uuid)
-        except (ImportError, GpmUnavailable) as error:
-            return unknown(f"{self._no_ncu}; {error}")
+        except ImportError as error:
+            raise GpmUnavailable("nvidia-ml-py is not installed") from error
+        gpm = Gpm(pynvml, uuid)
         readings = []
         try:
-            for number, case in enumerate(timing.cases):
-                if case.ms is None:
-                    continue
-                player.turn(PreparedTurn, "prepare", number)
-                player.begin("loop", number, seconds=LOOP_S)
-                try:
-                    sm, dram = gpm.read()
-                finally:
-                    player.finish(LoopTurn)
-                player.turn(DropTurn, "drop", number)
-                readings.append(CaseReading(weight=case.ms, sm=sm, dram=dram, l2=None))
-        except GpmUnavailable as error:
-            return unknown(f"{self._no_ncu}; {error}")
+            with open_alone() as player:
+                for number, case in enumerate(timing.cases):
+                    if case.ms is not None:
+                        sm, dram = _looped(player, number, gpm)
+                        readings.append(CaseReading(weight=case.ms, sm=sm, dram=dram, l2=None))
         finally:
             gpm.close()
         why = "GPM gave no value"
-        return combined(readings, "gpm", {"l2": f"{NO_L2} and {self._no_ncu}", "sm": why, "dram": why})
+        no_l2 = f"{NO_L2} and {self._no_ncu}" if self._no_ncu else NO_L2
+        return combined(readings, "gpm", {"l2": no_l2, "sm": why, "dram": why})
+
+
+def _looped(player: Player, number: int, gpm: Gpm) -> tuple[float | None, float | None]:
+    """What the counters say while one case is looped: (busiest pipe, DRAM bandwidth) in percent."""
+    player.turn(PreparedTurn, "prepare", number)
+    player.begin("loop", number, seconds=LOOP_S)
+    try:
+        return gpm.read()
+    finally:
+        player.finish(LoopTurn)
+        player.turn(DropTurn, "drop", number)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kbtui import clock
+from kbtui.errors import ProblemError
 from kbtui.evaluate import wire
 from kbtui.evaluate.checks import TOO_MUCH, BaselineCheck, CandidateCheck, Passed
 from kbtui.evaluate.inlane.calls import AUDITED, ONCE, TWICE
@@ -91,8 +92,14 @@ class Verifier:
     def recheck(self, keys: Sequence[wire.CaseKey]) -> CandidateCheck:
         """A check of the outputs of another job on cases that the baseline passed, for a lane that runs candidates again.
 
-        Raises KeyError for a case that it did not pass.
+        Raises ProblemError for a case that it did not pass.
         """
+        for key in keys:
+            if key not in self._passed:
+                why = self._failed[key].reason if key in self._failed else "it was not checked"
+                raise ProblemError(
+                    f"{self._given.folder}: the baseline is not right on {key.name} ({why}): mend kernel.py or that case"
+                )
         return CandidateCheck(self._oracle, keys, {key: self._passed[key] for key in keys})
 
     # the baseline

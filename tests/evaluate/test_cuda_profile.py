@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kbtui.evaluate import profiler as profiler_module
 from kbtui.evaluate.profile import (
     CaseReading,
     Gpm,
@@ -15,6 +16,8 @@ from kbtui.evaluate.profile import (
     run_ncu,
     unknown,
 )
+from kbtui.evaluate.profiler import Profiler
+from kbtui.state.records import CaseTiming, Timing
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",'
@@ -157,3 +160,57 @@ def test_a_device_without_gpm_says_so_and_is_let_go():
     with pytest.raises(GpmUnavailable, match="no GPM counters"):
         Gpm(nvml, "GPU-abc")
     assert nvml.open == 0
+
+
+class TestWhichProfiler:
+    """ncu first for what matters, GPM first for the rest; whichever does not work here is passed over."""
+
+    @pytest.fixture
+    def profiler(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(profiler_module, "find_ncu", lambda: None)
+        made = Profiler("python", tmp_path, None, "cuda:0", None, (), lambda source: tmp_path)
+        made.asked = []
+        return made
+
+    def answer(self, profiler, monkeypatch, *, ncu, gpm):
+        def by_ncu(source, kernels):
+            profiler.asked.append("ncu")
+            return ncu
+
+        def by_gpm(uuid, open_alone, timing):
+            profiler.asked.append("gpm")
+            if isinstance(gpm, Exception):
+                raise gpm
+            return gpm
+
+        monkeypatch.setattr(profiler, "_by_ncu", by_ncu)
+        monkeypatch.setattr(profiler, "_by_gpm", by_gpm)
+
+    @pytest.mark.parametrize(
+        ("way", "ncu", "gpm", "asked", "expected"),
+        [
+            ("profile", "N", "G", ["ncu"], "N"),
+            ("profile", None, "G", ["ncu", "gpm"], "G"),
+            ("sample", "N", "G", ["gpm"], "G"),
+            ("sample", "N", GpmUnavailable("too old"), ["gpm", "ncu"], "N"),
+        ],
+    )
+    def test_order(self, profiler, monkeypatch, way, ncu, gpm, asked, expected):
+        self.answer(profiler, monkeypatch, ncu=ncu, gpm=gpm)
+        timing = Timing(kind="measured", verdict="same", cases=(CaseTiming(case="a", ms=1.0),))
+        assert getattr(profiler, way)("GPU-1", None, "", (), timing) == expected
+        assert profiler.asked == asked
+
+    def test_where_neither_works_both_reasons_are_given(self, profiler, monkeypatch):
+        self.answer(profiler, monkeypatch, ncu=None, gpm=GpmUnavailable("too old"))
+        timing = Timing(kind="measured", verdict="same", cases=(CaseTiming(case="a", ms=1.0),))
+        found = profiler.sample("GPU-1", None, "", (), timing)
+        assert found.sm.percent is None
+        assert found.sm.reason == "ncu is not installed; too old"
+
+    @pytest.mark.parametrize("way", ["profile", "sample"])
+    def test_what_was_not_timed_is_not_profiled(self, profiler, monkeypatch, way):
+        self.answer(profiler, monkeypatch, ncu="N", gpm="G")
+        timing = Timing(kind="measured", verdict="unknown", cases=(CaseTiming(case="a", failed="cancelled"),))
+        assert getattr(profiler, way)("GPU-1", None, "", (), timing).dram.source == "unknown"
+        assert profiler.asked == []
