@@ -1,6 +1,7 @@
 """The clock's turns on a pretended device: what is called how often, on which data, and what an audit sees."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ torch = pytest.importorskip("torch", reason="needs torch")
 
 from kbtui.evaluate.inlane import clock, verify  # noqa: E402
 from kbtui.evaluate.inlane.candidate import CandidateFault  # noqa: E402
+from kbtui.evaluate.inlane.launches import Seen  # noqa: E402
 
 
 class PretendedCuda:
@@ -72,6 +74,7 @@ class PretendedCuda:
         def synchronize(*_):
             device.synchronised += 1
 
+        monkeypatch.setattr(clock, "Integrity", Untouched)
         for name, value in {
             "set_device": lambda *_: None,
             "Event": Event,
@@ -87,18 +90,32 @@ class PretendedCuda:
             monkeypatch.setattr(torch.cuda, name, value)
 
 
+class Untouched:
+    """Stands in for `Integrity`, whose audit hook would stay with the tests' process."""
+
+    def __init__(self, candidate, watched):
+        pass
+
+    def renew(self):
+        pass
+
+    def trouble(self):
+        return ""
+
+
 class Listening:
     def reset(self):
         pass
 
     def seen(self, ctx):
-        return verify.Seen(("k",), True)
+        return Seen(("k",), True)
 
 
 class Context:
     """A job's context with one case; `orders` are given in turn, and results collected."""
 
     device = "cpu"
+    folder = Path("folder")
 
     def __init__(self, entry, orders=()):
         self.parameters = {"flush_bytes": 1 << 10}
@@ -131,7 +148,7 @@ def handed(monkeypatch):
         return True
 
     monkeypatch.setattr(verify, "hand_over", hand_over)
-    monkeypatch.setattr(verify, "OnDevice", Listening)
+    monkeypatch.setattr(clock, "OnDevice", Listening)
     return found
 
 
