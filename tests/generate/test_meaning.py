@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kbtui.generate.moves.dispatch import Interval, Rule, dispatched
+from kbtui.generate.moves.looped_row import LoopedRow
 from kbtui.generate.rewrite import RewriteGenerator
 from kbtui.generate.tree.module import KernelModule
 from kbtui.state.records import STRATEGIES
@@ -39,14 +41,28 @@ STYLES = {
     "rope": "rope",
     "swiglu": "swiglu",
 }
+UNSEEN = {
+    "eviction_policy",
+    "cache_modifier",
+    "fewer_warps",
+    "more_warps",
+    "launch_stages",
+    "loop_stages",
+    "loop_unroll",
+}
+"""The interpreter runs these as if nothing had changed: one option of each shows that it runs."""
 
 
 def versions(module: KernelModule) -> dict[str, str]:
-    """Title to source: every option, and for every strategy a second move on top of its first option."""
+    """Title to source: every option that changes what is interpreted, and second moves on top of some."""
     generator = RewriteGenerator()
     found = {"baseline": module.source}
     for strategy in STRATEGIES:
+        seen: set[str] = set()
         for option in generator.options(module, strategy):
+            if option.move.name in UNSEEN and option.move.name in seen:
+                continue
+            seen.add(option.move.name)
             found[f"{strategy}: {option.title}"] = option.move.apply(module, option.site)
     for title, source in list(found.items()):
         if title.startswith(
@@ -64,6 +80,14 @@ def versions(module: KernelModule) -> dict[str, str]:
     return found
 
 
+def dispatched_softmax(read) -> str:
+    """Two versions of the softmax in one file: short rows in one tile, long ones in pieces."""
+    module, move = read("softmax"), LoopedRow()
+    pieces = move.apply(module, move.sites(module)[0])
+    rule = Rule("x.shape[-1]", (Interval(64, 0), Interval(None, 1)))
+    return dispatched([module.source, pieces], "softmax", rule)
+
+
 def test_every_option_computes_the_same(read, tmp_path: Path):
     jobs = []
     for style, entry in STYLES.items():
@@ -71,6 +95,9 @@ def test_every_option_computes_the_same(read, tmp_path: Path):
             path = tmp_path / f"{style}_{number}.py"
             path.write_text(source)
             jobs.append({"entry": entry, "title": f"{style} {title}", "path": str(path)})
+    path = tmp_path / "dispatched.py"
+    path.write_text(dispatched_softmax(read))
+    jobs.append({"entry": "softmax", "title": "softmax dispatched", "path": str(path)})
     done = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "interpreted.py")],
         input="\n".join(json.dumps(job) for job in jobs),
