@@ -16,7 +16,7 @@ from kbtui.errors import EnvironmentFailure, KbtuiError, ProviderFailure, UsageE
 from kbtui.state import events as e
 from kbtui.state.commands import AnyCommand
 
-_COSTLY = (a.Generate, a.Repair, a.Time, a.EndPull)
+_COSTLY = (a.Generate, a.Repair, a.EndPull)
 """What a power cut must not undo. (A killed process loses no event anyway: each is handed to the kernel at once.)"""
 
 

@@ -43,7 +43,7 @@ def static_policy(source: str, baseline_source: str, entry: str) -> list[Finding
     findings = []
     if entry not in _bound_names(tree):
         findings.append(Finding(outcome="invalid", reason=f"it has no {entry}, the function that is called"))
-    allowed = {name for name, _ in _handed_over(syntax.parse(baseline_source))}
+    allowed = _handed_over_by(baseline_source)
     seen: set[str] = set()
     for name, line in sorted(_handed_over(tree), key=lambda one: one[1]):
         if name not in allowed and name not in seen:
@@ -84,8 +84,10 @@ def _bound_names(tree: ast.Module) -> set[str]:
 def _handed_over(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """(name, line) of every computation that torch is asked for outside kernels."""
     aliases = dict(_aliases(tree))
-    kernels = {id(node) for kernel in ast.walk(tree) if _is_kernel(kernel, aliases) for node in ast.walk(kernel)}
-    for node in ast.walk(tree):
+    # Kernels are most of a file; those at its top level, which is nearly all, are not even walked.
+    host = [node for part in tree.body if not _is_kernel(part, aliases) for node in ast.walk(part)]
+    kernels = {id(node) for kernel in host if _is_kernel(kernel, aliases) for node in ast.walk(kernel)}
+    for node in host:
         if id(node) in kernels:
             continue
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):

@@ -123,10 +123,13 @@ def _k_means(points: Matrix, count: int, seed: int, pull: int) -> tuple[NDArray[
     if wanted <= 1:
         return np.zeros(len(points), dtype=np.int_), distinct
     from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
 
     state = int(draw(seed, pull, Purpose.CLUSTER).integers(2**31))
     model = KMeans(n_clusters=wanted, init="k-means++", n_init=10, random_state=state)
-    return np.asarray(model.fit_predict(np.round(points, 9)), dtype=np.int_), distinct
+    # A pool of threads costs more than the work, by a factor of hundreds where the cores are busy.
+    with threadpool_limits(limits=1):
+        return np.asarray(model.fit_predict(np.round(points, 9)), dtype=np.int_), distinct
 
 
 def _named(raw: Mapping[int, int], before: Mapping[int, int], count: int) -> dict[int, int]:
