@@ -11,30 +11,19 @@ from kbtui.evaluate import wire
 from kbtui.evaluate.inlane.calls import AGAIN, DRAWS, FRESH, IDLE
 from kbtui.evaluate.job import Answer, Job
 from kbtui.evaluate.oracle import Oracle
+from kbtui.evaluate.outputs import (
+    MOST_OUTPUT_BYTES,
+    Passed,
+    check_memory,
+    compared_with,
+    contract_trouble,
+    first_reason,
+    wrong,
+)
 from kbtui.state.records import Verification
 
-ERROR_FACTOR = 3.0
-"""A candidate may err by so many times the baseline's own error (or by the floor of its dtype)."""
-MOST_OUTPUT_BYTES = 64 << 30
 TOO_MUCH = "work"
 """Stage of a case that the interpreter's allowance does not cover."""
-
-
-class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the baseline did on a case: the contract for candidates. `error` by output, `seconds` with hand-over."""
-
-    errors: tuple[float, ...]
-    floors: tuple[float, ...]
-    tensors: tuple[wire.TensorInfo, ...]
-    shared: tuple[int, ...]
-    own: bool
-    handed: frozenset[str]
-    own_dtype: bool
-    seconds: float
-
-    @property
-    def allowed(self) -> list[float]:
-        return [max(ERROR_FACTOR * error, floor) for error, floor in zip(self.errors, self.floors, strict=True)]
 
 
 class Supplier:
@@ -134,13 +123,13 @@ class BaselineCheck(Supplier):
 
     def _record(self, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int]) -> None:
         seconds = clock.monotonic() - self._began
-        _check_memory(outputs, descriptors, self.granted)
-        compared = _compare(self._oracle, self.drawn(outputs.case), outputs, descriptors, ())
-        reason = compared.refused or _first_reason(compared, key)
+        check_memory(outputs, descriptors, self.granted)
+        compared = compared_with(self._oracle, self.drawn(outputs.case), outputs, descriptors, ())
+        reason = compared.refused or first_reason(compared, key)
         if not reason and not outputs.launched:
             reason = f"it launches no Triton kernel on {key.name}"
         if reason:
-            self.failed[key] = _wrong(key, compared, reason)
+            self.failed[key] = wrong(key, compared, reason)
             return
         self.passed[key] = Passed(
             errors=tuple(one.error for one in compared.comparisons),
@@ -209,20 +198,20 @@ class CandidateCheck(Supplier):
         return kinds[message.call] if message.call < len(kinds) else FRESH
 
     def _judge(self, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int]) -> Verification | None:
-        _check_memory(outputs, descriptors, self.granted)
+        check_memory(outputs, descriptors, self.granted)
         contract = self._contract[key]
         evaded = self._evasion(key, outputs, contract)
         if evaded:
             return Verification(verdict="cheat", stage="launches", reason=evaded, worst_case=key.name)
-        trouble = _contract_trouble(outputs, contract)
+        trouble = contract_trouble(outputs, contract)
         if trouble:
             return Verification(
                 verdict="wrong", stage="outputs", reason=f"{trouble} on {key.name}", worst_case=key.name
             )
-        compared = _compare(self._oracle, self.drawn(outputs.case), outputs, descriptors, contract.allowed)
-        reason = f"it {compared.refused} on {key.name}" if compared.refused else _first_reason(compared, key)
+        compared = compared_with(self._oracle, self.drawn(outputs.case), outputs, descriptors, contract.allowed)
+        reason = f"it {compared.refused} on {key.name}" if compared.refused else first_reason(compared, key)
         if reason:
-            found = _wrong(key, compared, reason)
+            found = wrong(key, compared, reason)
             return msgspec.structs.replace(found, reason=found.reason + _REPEATED.get(self._kind(outputs), ""))
         for one in compared.comparisons:
             if self.error is None or one.error > self.error:
@@ -244,11 +233,11 @@ class CandidateCheck(Supplier):
 
     def _judge_idle(self, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int]) -> Verification | None:
         """A call whose launches did nothing: its outputs cannot be right."""
-        _check_memory(outputs, descriptors, self.granted)
+        check_memory(outputs, descriptors, self.granted)
         contract = self._contract[key]
-        if not outputs.tensors or _contract_trouble(outputs, contract):
+        if not outputs.tensors or contract_trouble(outputs, contract):
             return None
-        compared = _compare(self._oracle, self.drawn(outputs.case), outputs, descriptors, contract.allowed)
+        compared = compared_with(self._oracle, self.drawn(outputs.case), outputs, descriptors, contract.allowed)
         if compared.refused or any(one.reason for one in compared.comparisons):
             return None
         reason = f"its outputs on {key.name} are right even when its kernels do nothing: the work is done elsewhere"
@@ -259,64 +248,3 @@ _REPEATED = {
     FRESH: " (on a further call with other values at the same addresses)",
     AGAIN: " (on a further call with the first values)",
 }
-
-
-def _contract_trouble(outputs: wire.Outputs, contract: Passed) -> str:
-    """Where the outputs are not of the kind that the baseline returns; values aside."""
-    if len(outputs.tensors) != len(contract.tensors):
-        return f"it returns {len(outputs.tensors)} tensors where {len(contract.tensors)} are expected"
-    for at, (tensor, right) in enumerate(zip(outputs.tensors, contract.tensors, strict=True)):
-        if tensor.dtype != right.dtype:
-            return f"output {at} is {tensor.dtype} where {right.dtype} is expected"
-        if tensor.shape != right.shape:
-            return f"output {at} has shape {tensor.shape} where {right.shape} is expected"
-        if _steps(tensor) != _steps(right):
-            return f"output {at} has strides {tensor.strides} where {right.strides} are expected"
-        if outputs.shared[at] >= 0 and outputs.shared[at] != contract.shared[at]:
-            return f"output {at} shares memory with input {outputs.shared[at]}"
-    return ""
-
-
-def _steps(tensor: wire.TensorInfo) -> list[int]:
-    """Strides that matter: those of axes with more than one place."""
-    return [stride for length, stride in zip(tensor.shape, tensor.strides, strict=True) if length > 1]
-
-
-def _check_memory(outputs: wire.Outputs, descriptors: list[int], granted: int) -> None:
-    """Outputs are in one memfd, or in the device memory of `granted` bytes that was given for them."""
-    if len(descriptors) > 1 or (not descriptors and not 0 < outputs.size <= granted):
-        raise wire.Malformed("its outputs came without memory")
-    wire.check_outputs(outputs, descriptors[0] if descriptors else None, MOST_OUTPUT_BYTES)
-
-
-def _compare(
-    oracle: Oracle, key: wire.CaseKey, outputs: wire.Outputs, descriptors: list[int], allowed: Sequence[float]
-) -> wire.Compared:
-    compared = oracle.compare(key, outputs, descriptors, allowed)
-    if compared.forged:
-        raise wire.Malformed(f"its outputs cannot be trusted: {compared.forged}")
-    return compared
-
-
-def _first_reason(compared: wire.Compared, key: wire.CaseKey) -> str:
-    """The sentence about the first output that is wrong, "" if none is."""
-    for at, one in enumerate(compared.comparisons):
-        if not one.reason:
-            continue
-        what = f"error {one.error:.2g} where {one.allowed:.2g} is allowed" if one.reason == "error" else one.reason
-        share = f"{one.wrong} of {one.elements} elements" if one.wrong > 1 else "one element"
-        return f"output {at}[{', '.join(map(str, one.index or ()))}] {what} ({share} wrong) on {key.name}"
-    return ""
-
-
-def _wrong(key: wire.CaseKey, compared: wire.Compared, reason: str) -> Verification:
-    bad = next((one for one in compared.comparisons if one.reason), None)
-    return Verification(
-        verdict="wrong",
-        stage="boundary",
-        reason=reason,
-        worst_case=key.name,
-        error=bad.error if bad is not None else None,
-        allowed=bad.allowed if bad is not None else None,
-        first_wrong_index=bad.index if bad is not None else None,
-    )

@@ -6,6 +6,7 @@ Two zygotes, since interpreter mode is bound when triton is imported, and the or
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import threading
 from typing import Any
@@ -23,6 +24,7 @@ from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.oracle import Described, Oracle
 from kbtui.evaluate.process import ProcessGone
+from kbtui.evaluate.selftest import SelfTest
 from kbtui.evaluate.targets import device_info, find_target
 from kbtui.evaluate.verify import Surroundings, Verifier
 from kbtui.evaluate.zygotes import Zygote
@@ -200,6 +202,13 @@ class CpuLane(Lane):
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
         return self._verifier.verify(source, kernels, report)
+
+    def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
+        self._take(source)
+        return self._verifier.confirm(source, kernels, 1 + secrets.randbelow(1 << 30), report)
+
+    def selftest(self, report: Report) -> SelfTest:
+        return self._verifier.selftest(report)
 
     def time(
         self,

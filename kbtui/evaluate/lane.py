@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from kbtui.evaluate.selftest import SelfTest
 from kbtui.state.records import (
     Compilation,
     DeviceInfo,
@@ -77,6 +78,15 @@ class Lane(ABC):
     @abstractmethod
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         """Run against the oracle: boundary cases relative to the candidate's blocks, and (cuda) the timed cases."""
+
+    @abstractmethod
+    def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
+        """The last stage of what would become the best: a fresh process, fresh values and shapes that nothing has seen. Its
+        `stage` is "hidden", and `detail` names the seed."""
+
+    @abstractmethod
+    def selftest(self, report: Report) -> SelfTest:
+        """Whether the oracle rejects wrong outputs, on the cases that were verified so far: the baseline's at least."""
 
     @abstractmethod
     def time(

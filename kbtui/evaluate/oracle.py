@@ -18,6 +18,7 @@ from kbtui.state.records import CaseInfo, Record
 ANSWER_S = 300.0
 """A float64 reference of a large case on a CPU takes long; longer than this is taken for dead."""
 MOST_BOUNDARIES = 18
+MOST_UNSEEN = 6
 MOST_ELEMENTS = 1 << 16
 """Elements of a boundary case's inputs on the interpreter, which needs about a microsecond for each."""
 
@@ -64,16 +65,22 @@ class Oracle:
         return msgspec.convert(answer["problem"], Described)
 
     def plan(
-        self, constants: Sequence[int], unchecked_dtypes: Sequence[str], too_much: Sequence[wire.CaseKey] = ()
+        self,
+        constants: Sequence[int],
+        unchecked_dtypes: Sequence[str],
+        too_much: Sequence[wire.CaseKey] = (),
+        salt: int = 0,
     ) -> wire.Plan:
-        """Boundary cases for launches with these integer constants, smaller than those of `too_much`.
+        """Boundary cases for launches with these integer constants, smaller than those of `too_much`; with a `salt` other
+        ones, drawn at random by it.
 
         Raises EnvironmentFailure or ProblemError.
         """
         body = {
             "constants": list(constants),
             "most_elements": MOST_ELEMENTS,
-            "most": MOST_BOUNDARIES,
+            "most": MOST_UNSEEN if salt else MOST_BOUNDARIES,
+            "salt": salt,
             "too_much": [key.fields for key in too_much],
             "unchecked_dtypes": list(unchecked_dtypes),
         }
@@ -122,6 +129,23 @@ class Oracle:
             "allowed": list(allowed),
         }
         return msgspec.convert(self._ask({"compare": body}, memory)[0], wire.Compared)
+
+    def mutants(self) -> list[str]:
+        """Names of the wrong outputs that can be made. Raises EnvironmentFailure."""
+        return list(map(str, self._ask({"mutants": {}})[0]["mutants"]))
+
+    def mutate(
+        self, key: wire.CaseKey, mutant: str, dtypes: Sequence[str]
+    ) -> tuple[wire.Outputs | None, Sequence[int]]:
+        """A mutant's outputs on a case and their memfd, the caller's to close; None where the mutant is none. `dtypes` are those
+        of the outputs. Raises EnvironmentFailure or ProblemError."""
+        body = {"key": msgspec.to_builtins(key), "mutant": mutant, "dtypes": list(dtypes)}
+        answer, memory = self._ask({"mutate": body})
+        if not answer.pop("applies"):
+            return None, ()
+        shared = [-1] * len(answer["tensors"])
+        call = {"case": 0, "call": 0, "shared": shared, "launched": ["mutant"], "own": True}
+        return msgspec.convert({"type": "outputs", **answer, **call}, wire.Outputs), memory
 
     def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
         with self._asking:

@@ -14,12 +14,14 @@ import msgspec
 
 from kbtui import clock
 from kbtui.errors import ProblemError
-from kbtui.evaluate import wire
-from kbtui.evaluate.checks import TOO_MUCH, BaselineCheck, CandidateCheck, Passed
+from kbtui.evaluate import selftest, wire
+from kbtui.evaluate.checks import TOO_MUCH, BaselineCheck, CandidateCheck
 from kbtui.evaluate.inlane.calls import AUDITED, ONCE, TWICE
 from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.oracle import Oracle
+from kbtui.evaluate.outputs import Passed
 from kbtui.evaluate.policy import static_policy
+from kbtui.evaluate.selftest import SelfTest
 from kbtui.state.records import Correctness, KernelFacts, Owner, Verification
 
 Report = Callable[[str, str], None]
@@ -29,6 +31,8 @@ RunJob = Callable[[JobOrder, Responder, Report | None], Outcome]
 DEADLINE_S, DEADLINE_FACTOR = 15.0, 10.0
 """A candidate may take so long, plus so many times what the baseline took on the same cases."""
 LARGEST_BLOCK = 1 << 16
+HIDDEN = "hidden"
+"""Stage of a verdict on cases that nothing has seen before."""
 BEFORE_CASES = ("start", "load")
 """Stages in which a process has not come to any case yet."""
 
@@ -88,6 +92,33 @@ class Verifier:
         found = self._passed_baseline(usable) if is_baseline else self._check(source, kernels, usable, report)
         notes = (*self._given.unchecked, *plan.notes, *self._notes(keys), *found.not_checked)
         return msgspec.structs.replace(found, not_checked=notes, seconds=clock.monotonic() - began)
+
+    def confirm(self, source: str, kernels: Sequence[KernelFacts], salt: int, report: Report) -> Verification:
+        """The verdict on a candidate that `verify` passed, on shapes and values that nothing has seen: `salt` draws them.
+
+        Raises EnvironmentFailure and ProblemError.
+        """
+        began = clock.monotonic()
+        report("hidden", "drawing cases")
+        plan = self._oracle.plan(_blocks(kernels), self._given.unchecked_dtypes, (), salt)
+        keys = [msgspec.structs.replace(key, draw=salt) for key in plan.keys]
+        self._judge_baseline(keys, report)
+        usable = [key for key in keys if key in self._passed]
+        found = (
+            self._check(source, (), usable, report) if usable else self._unknown("no hidden case can be checked", ())
+        )
+        for key in keys:  # they are drawn once
+            self._passed.pop(key, None)
+            self._failed.pop(key, None)
+        return msgspec.structs.replace(
+            found, stage=HIDDEN, detail=found.detail or f"seed {salt}", seconds=clock.monotonic() - began
+        )
+
+    def selftest(self, report: Report) -> SelfTest:
+        """Whether the oracle rejects wrong outputs on the cases that the baseline passed so far. Raises EnvironmentFailure."""
+        timed = set(self._given.timed)
+        small = {key: passed for key, passed in self._passed.items() if key not in timed}
+        return selftest.run(self._oracle, small or self._passed, report)
 
     def recheck(self, keys: Sequence[wire.CaseKey]) -> CandidateCheck:
         """A check of the outputs of another job on cases that the baseline passed, for a lane that runs candidates again.

@@ -5,6 +5,7 @@ Pure and deterministic; the order is from the most telling to the least, so that
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ Variant = str
 VARIANTS: tuple[Variant, ...] = ("wide", "special", "ties", "tiny", "strided")
 """What is done to the values that `make_inputs` gave: see `values`. "" leaves them as they are."""
 SMALLEST_BLOCK = 2
+TRIES = 20
+"""Shapes drawn for each one that is wanted, since most are too large for a slow lane."""
+MIDDLING, SMALL = 64, 33
 MOST_BLOCKS = 3
 NEARLY = 0.9
 
@@ -72,6 +76,38 @@ def plan(
         if case is not None:
             shapes.append(Boundary(case, variant))
     return shapes[:most]
+
+
+def unseen(
+    cases: Sequence[Case],
+    vary: Mapping[str, Vary],
+    dtypes: Sequence[str],
+    constants: Sequence[int],
+    admit: Callable[[Case], bool],
+    most: int,
+    salt: int,
+) -> list[Boundary]:
+    """At most `most` boundaries drawn at random, `salt` decides: shapes near the blocks and anywhere below twice of them, with
+    any setting and any change of values."""
+    chance = random.Random(salt)
+    fields = integer_fields(cases, vary)
+    settings = _settings(cases, fields, dtypes)
+    blocks = telling_blocks(constants) or [MIDDLING]
+    found: dict[Boundary, None] = {}
+    for _ in range(TRIES * most):
+        if len(found) == most:
+            break
+        values = {name: _near(field, _drawn(chance, blocks)) for name, field in fields.items()}
+        case = chance.choice(settings).replace(**values)
+        if admit(case):
+            found[Boundary(case, chance.choice(("", "", *VARIANTS)))] = None
+    return list(found)
+
+
+def _drawn(chance: random.Random, blocks: Sequence[int]) -> int:
+    if chance.random() < 0.5:
+        return chance.randint(1, SMALL)
+    return max(1, chance.choice(blocks) * chance.randint(1, 2) + chance.choice((-1, 0, 1, 3)))
 
 
 def _middles(fields: Mapping[str, Vary]) -> Iterator[dict[str, int]]:

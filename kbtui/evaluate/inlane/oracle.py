@@ -23,6 +23,8 @@ from kbtui.evaluate.inlane.compare import compare, floor_for
 from kbtui.evaluate.inlane.exchange import Exchange, described
 from kbtui.evaluate.inlane.frames import FrameReader, send_frame
 from kbtui.evaluate.inlane.memfd import SealError
+from kbtui.evaluate.inlane.mutants import mutants
+from kbtui.evaluate.inlane.mutate import identical, material, mutate
 from kbtui.evaluate.inlane.problem_module import Problem, ProblemFault
 from kbtui.evaluate.inlane.shapes import ShapesOnly
 from kbtui.evaluate.inlane.tensors import NotPortable, describe
@@ -100,8 +102,8 @@ class Oracle:
     def _mutable_positions(self) -> set[int]:
         import inspect
 
-        names = list(inspect.signature(self._problem.reference).parameters)
-        return {names.index(name) for name in self._problem.mutates}
+        self._parameters = tuple(inspect.signature(self._problem.reference).parameters)
+        return {self._parameters.index(name) for name in self._problem.mutates}
 
     def describe_problem(self) -> dict[str, Any]:
         """What the run process makes a ProblemInfo of. Tries the smallest case, so that a broken problem shows at once."""
@@ -143,7 +145,8 @@ class Oracle:
             self._expected({"fields": case.fields, "variant": ""})
 
     def answer(self, request: dict[str, Any], descriptors: list[int]) -> tuple[dict[str, Any], list[int]]:
-        """One request, {"plan" | "describe" | "inputs" | "lent" | "shaped" | "room" | "rehearse" | "compare": {...}}.
+        """One request, {"plan" | "describe" | "inputs" | "lent" | "shaped" | "room" | "rehearse" | "compare" |
+        "mutants" | "mutate": {...}}.
 
         "lent" is "inputs" by way of the device. Raises ProblemFault.
         """
@@ -165,6 +168,10 @@ class Oracle:
             return self._exchange.hand_out(self._arguments_without_values(Case(**body["fields"]), MOST_REAL))
         if what == "compare":
             return self._compare(body, descriptors), []
+        if what == "mutants":
+            return {"mutants": list(mutants(self._parameters))}, []
+        if what == "mutate":
+            return self._mutate(body)
         raise ValueError(f"the oracle does not know {what!r}")
 
     # inputs
@@ -221,7 +228,7 @@ class Oracle:
             widened = arguments
             before = {at: widened[at].clone() for at in self._mutable if isinstance(widened[at], torch.Tensor)}
             outputs = self._problem.expected(widened, case)
-        mutated = {at: widened[at] for at, old in before.items() if not _same(old, widened[at])}
+        mutated = {at: widened[at] for at, old in before.items() if not identical(old, widened[at])}
         return Expected([(name, tensor.detach()) for name, tensor in outputs], mutated, own_dtype)
 
     # comparison
@@ -277,10 +284,22 @@ class Oracle:
         stray = next((at for at in sorted(given) if at not in self._mutable), None)
         return "" if stray is None else f"writes to its input {stray}"
 
+    # self-test
+
+    def _mutate(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """{"key", "mutant", "dtypes"}: see `mutate`."""
+        key = body["key"]
+        right, other = self._expected(key), self._expected({**key, "draw": int(key.get("draw", 0)) + 1})
+        values = self._arguments(key)
+        arguments = values if right.own_dtype else tuple(_widened(value) for value in values)
+        given = material(self._problem, Case(**key["fields"]), self._parameters, arguments, right, other)
+        changed = [values[at].dtype for at in right.mutated]
+        return mutate(body["mutant"], given, right, body["dtypes"], changed)
+
     # boundary cases
 
     def _plan(self, body: dict[str, Any]) -> dict[str, Any]:
-        """{"constants", "most_elements", "most", "unchecked_dtypes", "too_much"} -> {"keys": [...], "notes": [...]}."""
+        """{"constants", "most_elements", "most", "unchecked_dtypes", "too_much", "salt"} -> {"keys": [...], "notes": [...]}."""
         skipped: set[str] = set()
         too_large = 0
 
@@ -302,7 +321,8 @@ class Oracle:
             return not unchecked
 
         problem = self._problem
-        found = boundary.plan(problem.cases, problem.vary, problem.dtypes, body["constants"], admit, body["most"])
+        shapes = (problem.cases, problem.vary, problem.dtypes, body["constants"], admit, body["most"])
+        found = boundary.unseen(*shapes, body["salt"]) if body["salt"] else boundary.plan(*shapes)
         notes = [f"{name}: not checked here" for name in sorted(skipped)]
         if too_large:
             notes.append(f"{too_large} larger shapes: not checked here")
@@ -314,10 +334,6 @@ def _widened(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
-
-
-def _same(old: torch.Tensor, new: torch.Tensor) -> bool:
-    return bool(torch.equal(old.nan_to_num(), new.nan_to_num()) and torch.equal(old.isnan(), new.isnan()))
 
 
 def _shape(shape: Sequence[int]) -> str:
