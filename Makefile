@@ -55,7 +55,7 @@ $(STAMP): pyproject.toml
 	  echo "$(BIN)/pip install -q torch==$(TORCH_CPU)"; \
 	  $(BIN)/pip install -q torch==$(TORCH_CPU); \
 	fi
-	$(BIN)/pip install -q -e ".[torch,dev]"
+	$(BIN)/pip install -q -e ".[torch,llm,dev]"
 	touch $@
 
 clean:

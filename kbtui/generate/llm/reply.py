@@ -46,7 +46,9 @@ class Refused:
 def read_reply(text: str, finish: str, entry: str, parent: str) -> Accepted | Refused:
     """The version in `text`, a child of `parent`. `finish` is why the reply ended ("length": its limit)."""
     parts = take_apart(text)
-    codes = [read_source(block.text) for block in parts.blocks if block.language in _PYTHON and block.text.strip()]
+    # What reached the limit of tokens within a block may parse and still lack its end.
+    whole_blocks = [block for block in parts.blocks if block.closed or finish != "length"]
+    codes = [read_source(block.text) for block in whole_blocks if block.language in _PYTHON and block.text.strip()]
     if not parts.blocks:
         codes = [bare] if (bare := _bare_code(parts.prose)) is not None else []
     whole = _whole(codes, entry, parent)

@@ -90,6 +90,9 @@ CASES: dict[str, Case] = {
     "unterminated and whole": Case(f"```python\n{CODE}"),
     "unterminated and cut": Case(f"```python\n{CODE[:-40]}", "cut off"),
     "length in the wrapper": Case(f"```python\n{CODE[:-60]}", "cut off", finish="length", says="limit of tokens"),
+    "length at the end of a line": Case(
+        f"```python\n{CODE[: CODE.rindex('    return out')]}", "cut off", finish="length"
+    ),
     "length before the code": Case("First we look at", "cut off", finish="length"),
     "length after the code": Case(f"{fenced(CODE)}\nIt is fast because", finish="length"),
     "rest unchanged": Case(fenced("# ... rest unchanged\n" + WRAPPER), "left out", says="rest unchanged"),
