@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from kbtui import __version__
-from kbtui.cli import about, check, control, history, new, output, run, runs
+from kbtui.cli import about, check, control, history, new, output, prompt, run, runs
 from kbtui.cli.screen import Ascii, NoMouse, Theme, drawing_flags, open_cockpit
 from kbtui.errors import KbtuiError
 from kbtui.text import clean_line, redact
@@ -44,7 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (run, runs, control, history, check, new, about):
+for group in (run, runs, control, history, check, new, prompt, about):
     group.register(app)
 
 

@@ -87,7 +87,7 @@ def replayed(spec: RunSpec, recording: str | None, origins: Mapping[str, str]) -
     """
     import msgspec
 
-    from kbtui.engine.recordings import RECORDING, named_recording, recorded_start
+    from kbtui.engine.recordings import RECORDING, bundled, named_recording, recorded_start
     from kbtui.history.runs import find_run
 
     named = recording or ""
@@ -96,19 +96,22 @@ def replayed(spec: RunSpec, recording: str | None, origins: Mapping[str, str]) -
     elif named:
         named = str(Path(named).expanduser().resolve())
     spec = msgspec.structs.replace(spec, generator_parameters={RECORDING: named})
-    started = recorded_start(named_recording(named)) if named else None
+    started = recorded_start(named_recording(named) if named else bundled(Path(spec.problem).name))
     if started is None:
         return spec
     recorded = {
         "policy": started.policy,
         "policy_parameters": started.policy_parameters,
         "iterations": started.iterations,
-        "objective": started.objective,
         "seed": started.seed,
-        "parallel": started.parallel,
-        "target": started.device.target,
-        "device": started.device.lane,
     }
+    if named:
+        recorded |= {
+            "objective": started.objective,
+            "parallel": started.parallel,
+            "target": started.device.target,
+            "device": started.device.lane,
+        }
     unsaid = {key: value for key, value in recorded.items() if not origins.get(key, "").startswith("--")}
     return msgspec.structs.replace(spec, **unsaid)
 

@@ -21,7 +21,7 @@ def recording_for(spec: RunSpec) -> Path | None:
     if spec.generator != "replay":
         return None
     named = str(spec.generator_parameters.get(RECORDING, ""))
-    return named_recording(named) if named else _bundled(Path(spec.problem).name)
+    return named_recording(named) if named else bundled(Path(spec.problem).name)
 
 
 def named_recording(text: str) -> Path:
@@ -42,7 +42,8 @@ def recorded_start(file: Path) -> RunStarted | None:
     return first if isinstance(first, RunStarted) else None
 
 
-def _bundled(problem: str) -> Path:
+def bundled(problem: str) -> Path:
+    """The recording that comes with kbtui for a problem. Raises UsageError when there is none."""
     from kbtui.generate.llm.recorded import FOLDER, bundled_recording
 
     found = bundled_recording(problem)
