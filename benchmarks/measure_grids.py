@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from offline.grid import FORMAT, Grid, Point, unreachable, write_grid
+from offline.grid import FORMAT, Grid, Point, unconnected, write_grid
 
 from kbtui.evaluate.lane import Lane, LaneFacts, LaneSpec, open_lane
 from kbtui.generate.digest import syntax_digest
@@ -168,7 +168,7 @@ def main() -> None:
         correct = [point.speed for point in grid.points if point.speed is not None]
         print(
             f"{path.name}: {len(grid.points)} points{'' if grid.complete else ' (limit reached)'}, {len(correct)} correct, "
-            f"{unreachable(grid)} of them not both ways, best {max(correct):.3f} {grid.timing}, {len(grid.edges)} moves"
+            f"{unconnected(grid)} of them not connected both ways, best {max(correct):.3f} {grid.timing}, {len(grid.edges)} moves"
         )
 
 

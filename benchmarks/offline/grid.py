@@ -96,8 +96,9 @@ def write_grid(path: Path, grid: Grid) -> None:
     )
 
 
-def unreachable(grid: Grid) -> int:
-    """How many correct points cannot be left again for the baseline, or not be reached from it, by way of correct points."""
+def unconnected(grid: Grid) -> int:
+    """How many correct points are outside the largest set in which every point can be reached from every other by moves over
+    correct points. The baseline is often one: a parameter that it leaves to a default is written out after a move."""
     correct = {number for number, point in enumerate(grid.points) if point.speed is not None}
     forward: dict[int, set[int]] = {number: set() for number in correct}
     backward: dict[int, set[int]] = {number: set() for number in correct}
@@ -105,7 +106,13 @@ def unreachable(grid: Grid) -> int:
         if start in correct and end in correct:
             forward[start].add(end)
             backward[end].add(start)
-    return len(correct - (_closure(forward) & _closure(backward)))
+    largest, left = 0, set(correct)
+    while len(left) > largest:
+        start = min(left)
+        component = _closure(forward, start) & _closure(backward, start)
+        largest = max(largest, len(component))
+        left -= component
+    return len(correct) - largest
 
 
 class GridWorld(World):
@@ -141,8 +148,8 @@ class GridWorld(World):
         return max(0.0, math.log(child.speed / parent.speed)) if parent.speed and child.speed else 0.0
 
 
-def _closure(graph: dict[int, set[int]]) -> set[int]:
-    found, ahead = {0}, [0]
+def _closure(graph: dict[int, set[int]], start: int) -> set[int]:
+    found, ahead = {start}, [start]
     while ahead:
         new = graph[ahead.pop()] - found
         found |= new

@@ -43,6 +43,7 @@ class Play:
         self._versions: dict[int, Version] = {}
         self._known: set[str] = set()
         self._moves: dict[str, dict[str, int]] = {}
+        self._expected: dict[tuple[str, str], float] = {}
         self.state = RunState()
         self.state.apply(_started(policy, world, seed))
         for number, version in enumerate(world.starts):
@@ -147,10 +148,16 @@ class Play:
             for strategy in r.STRATEGIES:
                 parents = board.parents(number, strategy)
                 if parents:
-                    found = [self._world.expected(self._versions[parent.id], strategy) for parent in parents]
+                    found = [self._worth(self._versions[parent.id], strategy) for parent in parents]
                     worth[number, strategy] = sum(found) / len(found)
         most = max(worth.values(), default=0.0)
         return None if most <= 0 else worth[choice.cluster, choice.strategy] >= most * (1 - 1e-9)
+
+    def _worth(self, version: Version, strategy: r.Strategy) -> float:
+        key = (version.key, strategy)
+        if key not in self._expected:
+            self._expected[key] = self._world.expected(version, strategy)
+        return self._expected[key]
 
 
 def _timing(world: World, version: Version) -> r.Timing:

@@ -98,6 +98,8 @@ def resolve(state: RunState, labels: dict[int, int], candidate_id: int) -> int:
 
 def clusters_of(state: RunState) -> dict[int, int]:
     """`cluster_of` every candidate. A parent is older than its children, so one pass in the order of ids does."""
+    if not state.labels:
+        return dict.fromkeys(state.candidates, 0)
     found: dict[int, int] = {}
     for number in sorted(state.candidates):
         parent = state.candidates[number].parent_id
