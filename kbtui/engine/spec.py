@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kbtui import clock
+from kbtui.config import OBJECTIVES
 from kbtui.errors import UsageError
 from kbtui.state.records import Scalar
 
@@ -18,7 +19,6 @@ DEFAULT_ITERATIONS = 20
 DEFAULT_BUDGET_USD = 1.0
 DEFAULT_SPEED_OF_LIGHT = 95.0
 """Percent. What is left beyond it is within the error of the peaks that it is measured against."""
-OBJECTIVES = ("geomean", "total", "worst")
 MOST_PARALLEL = 64
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _SUFFIX_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"

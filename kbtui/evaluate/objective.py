@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kbtui.config import OBJECTIVES
 from kbtui.errors import UsageError
-
-OBJECTIVES = ("geomean", "total", "worst")
 
 
 class CasePair(msgspec.Struct, frozen=True):
