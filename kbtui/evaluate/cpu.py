@@ -53,7 +53,9 @@ NOT_CHECKED = (
 )
 UNCHECKED_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 """The interpreter computes with the raw bits of these."""
-COUNT_S = 60.0
+COUNT_S = 120.0
+PATIENCE_S = 90.0
+"""These end only what hangs: work is bounded by counting it, and a machine twenty times as busy comes to the same verdict."""
 PROBE_S = 30.0
 
 
@@ -131,6 +133,7 @@ class CpuLane(Lane):
             unchecked_dtypes=UNCHECKED_DTYPES,
             audits=(AUDITED_IDLE, TWICE),
             deadline_s=self._spec.deadline_s,
+            patience_s=PATIENCE_S,
             memory_bytes=self._memory,
         )
 

@@ -28,8 +28,8 @@ Report = Callable[[str, str], None]
 RunJob = Callable[[JobOrder, Responder, Report | None], Outcome]
 """Runs one job to its end in a process of its own; restarts what died, else raises EnvironmentFailure."""
 
-DEADLINE_S, DEADLINE_FACTOR = 15.0, 10.0
-"""A candidate may take so long, plus so many times what the baseline took on the same cases."""
+DEADLINE_FACTOR = 10.0
+"""A candidate may take so many times as long as the baseline on the same cases, beyond `Surroundings.patience_s`."""
 LARGEST_BLOCK = 1 << 16
 HIDDEN = "hidden"
 """Stage of a verdict on cases that nothing has seen before."""
@@ -57,6 +57,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     audits: tuple[tuple[str, ...], ...] = (AUDITED, TWICE)
     """Kinds of the calls of the first cases (`inlane.calls`); the others are called once."""
     deadline_s: float = 120.0
+    patience_s: float = 15.0
+    """What every candidate may take. Long where others load the same processors: the baseline may have run in a quiet moment."""
     memory_bytes: int = 4 << 30
     disk_bytes: int = 4 << 30
 
@@ -216,7 +218,7 @@ class Verifier:
         seconds = sum(self._passed[key].seconds for key in keys)
         order = self._order(source, calls, self._given.parameters)
         order = msgspec.structs.replace(
-            order, deadline_s=min(self._given.deadline_s, DEADLINE_S + DEADLINE_FACTOR * seconds)
+            order, deadline_s=min(self._given.deadline_s, self._given.patience_s + DEADLINE_FACTOR * seconds)
         )
         outcome = self._run_job(order, check.respond, report)
         if check.verdict is not None:
