@@ -130,6 +130,14 @@ MENDED = {
 }
 
 
+SPARE = [
+    answer(f"{warps} warps, {stages} stages", changed((WARPS, f"num_warps={warps}, num_stages={stages}")))
+    for stages in (1, 4)
+    for warps in (1, 2, 4, 16)
+]
+"""For what a strategy is asked beyond its script."""
+
+
 def chat_server() -> ModuleType:
     """The tests' server, which lives beside them."""
     spec = importlib.util.spec_from_file_location("chat_server", ROOT / "tests" / "generate" / "llm" / "chat_server.py")
@@ -150,9 +158,12 @@ def main(iterations: int) -> None:
         strategy = next(name for name in STRATEGIES if f"**{name.replace('_', ' ')}**" in first)
         if last.startswith("That version failed"):
             text = MENDED.get(strategy, SCRIPT[strategy][-1])
-        else:
-            text = SCRIPT[strategy][given[strategy] % len(SCRIPT[strategy])]
+        elif given[strategy] < len(SCRIPT[strategy]):
+            text = SCRIPT[strategy][given[strategy]]
             given[strategy] += 1
+        else:
+            text = SPARE[given["spare"] % len(SPARE)]
+            given["spare"] += 1
         return server_module.Answer(text, prompt_tokens=len(received.prompt) // 4, completion_tokens=len(text) // 4)
 
     with tempfile.TemporaryDirectory() as home, server_module.ChatServer(script) as server:
