@@ -115,6 +115,18 @@ class TestWithDevice:
         assert info.peak_bytes_per_s > 1e11
         assert info.peak_ops_per_s["fp16"] > 1e13
 
+    def test_large_tensors_go_from_device_to_device(self, lane):
+        assert lane.facts.isolation["device to device"] == "on"
+
+    def test_a_wrapper_that_leaves_its_work_on_a_stream_of_its_own_is_no_gain(self, lane, baseline):
+        """Its graph is empty; the launch happens while it is captured, and what it wrote then is still there afterwards."""
+        cheat = SOFTMAX.replace(
+            "    softmax_kernel[(rows,)](",
+            "    with torch.cuda.stream(torch.cuda.Stream()):\n     softmax_kernel[(rows,)](",
+        )
+        found = lane.time(cheat, kernels_of(lane, cheat), baseline.timing, SOFTMAX, None, quiet)
+        assert found.timing.verdict != "faster"
+
     def test_the_baseline_is_timed_above_the_speed_of_light(self, baseline):
         timing = baseline.timing
         assert (timing.kind, timing.verdict, timing.ratio) == ("measured", "same", 1.0)
