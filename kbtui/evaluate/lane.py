@@ -26,6 +26,8 @@ from kbtui.state.records import (
     Verification,
 )
 
+HIDDEN = "hidden"
+"""Stage of a verdict on cases that nothing has seen before."""
 Report = Callable[[str, str], None]
 """`report(stage, text)`: progress for whoever watches."""
 

@@ -18,6 +18,7 @@ from kbtui.evaluate import selftest, wire
 from kbtui.evaluate.checks import TOO_MUCH, BaselineCheck, CandidateCheck
 from kbtui.evaluate.inlane.calls import AUDITED, ONCE, TWICE
 from kbtui.evaluate.job import JobOrder, Outcome, Responder
+from kbtui.evaluate.lane import HIDDEN
 from kbtui.evaluate.oracle import Oracle
 from kbtui.evaluate.outputs import Passed
 from kbtui.evaluate.policy import static_policy
@@ -31,8 +32,6 @@ RunJob = Callable[[JobOrder, Responder, Report | None], Outcome]
 DEADLINE_FACTOR = 10.0
 """A candidate may take so many times as long as the baseline on the same cases, beyond `Surroundings.patience_s`."""
 LARGEST_BLOCK = 1 << 16
-HIDDEN = "hidden"
-"""Stage of a verdict on cases that nothing has seen before."""
 BEFORE_CASES = ("start", "load")
 """Stages in which a process has not come to any case yet."""
 

@@ -10,6 +10,7 @@ import pytest
 from kbtui.cli import main as program
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
+from kbtui.evaluate.selftest import SelfTest, Survivor
 from kbtui.problems.folder import find_problem
 from kbtui.state.records import (
     CaseTiming,
@@ -58,6 +59,16 @@ class ScriptedLane(Lane):
             error=1e-7,
             allowed=1e-5,
             not_checked=("races: not checked",),
+        )
+
+    def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
+        raise AssertionError("a check promotes nothing")
+
+    def selftest(self, report: Report) -> SelfTest:
+        return SelfTest(
+            rejected={"zeros": "error 1 where 1e-05 is allowed"},
+            survivors=(Survivor(mutant="stale accumulator", cases=4),),
+            inapplicable=("sign lost",),
         )
 
     def time(

@@ -45,7 +45,7 @@ def _judges(device: str, folder: Path) -> Iterator[Judges]:
     def judge(problem: str) -> Judge:
         if problem not in opened:
             close()
-            opened[problem] = sys.modules[_NAME].Judge(problem, device, folder / problem)
+            opened[problem] = sys.modules[_NAME].Judge(problem, device, folder / Path(problem).name)
         return opened[problem]
 
     def close() -> None:

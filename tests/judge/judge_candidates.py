@@ -11,7 +11,7 @@ import msgspec
 
 from kbtui.evaluate.lane import LaneSpec, open_lane
 from kbtui.evaluate.policy import static_policy
-from kbtui.problems.folder import find_problem
+from kbtui.problems.folder import ProblemFolder, find_problem
 from kbtui.state.records import Timing, Verification
 
 HERE = Path(__file__).parent
@@ -36,7 +36,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     gpu_only: bool = False
 
     def text(self) -> str:
-        source = self.source or find_problem(self.problem).kernel_source
+        source = self.source or located(self.problem).kernel_source
         for old, new in self.edits:
             assert old in source, f"{self.name}: the kernel of {self.problem} has no {old!r}"
             source = source.replace(old, new)
@@ -45,6 +45,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             if self.before
             else source
         )
+
+
+def located(problem: str) -> ProblemFolder:
+    """A bundled problem by name, or one of the suite's own, whose path begins with a point."""
+    return find_problem(str(HERE / problem) if problem.startswith(".") else problem)
 
 
 def read(folder: str) -> list[Candidate]:
@@ -74,7 +79,7 @@ class Judge:
     """A started lane and the way of a candidate through it: source, compiler, oracle, clock."""
 
     def __init__(self, problem: str, device: str, scratch: Path) -> None:
-        self.folder = find_problem(problem)
+        self.folder = located(problem)
         spec = LaneSpec(
             problem=self.folder.path, device=device, python=sys.executable, scratch=scratch, deadline_s=60.0
         )
