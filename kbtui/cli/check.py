@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -11,6 +11,7 @@ from kbtui.cli import output
 from kbtui.cli.output import Column
 from kbtui.cli.runs import AsJson
 from kbtui.config import load_settings
+from kbtui.errors import UsageError
 
 if TYPE_CHECKING:
     from kbtui.engine.check import Checked
@@ -24,8 +25,14 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    problem: Annotated[str, typer.Argument(help="A bundled problem or the path of a problem's folder.")],
+    problem: Annotated[
+        str | None, typer.Argument(help="A bundled problem or the path of a problem's folder; not with --evidence.")
+    ] = None,
     candidate: Annotated[Path | None, typer.Option(help="A version of kernel.py to judge; else the baseline.")] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(metavar="CARD", help="An evidence card whose candidate to judge anew, without any model."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cuda:0, or cpu (interpreter and estimate).")] = None,
     target: Annotated[str | None, typer.Option(help="The GPU that `cpu` compiles for, such as sm_90.")] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
@@ -34,13 +41,19 @@ def check(
 ) -> None:
     """Judge the baseline, or a candidate.
 
-    Compiles, verifies and times it; prints the verdict, whose doing it is, at which stage and why. Exit status 1 unless
-    it is correct.
+    Compiles, verifies and times it; prints the verdict, whose doing it is, at which stage and why, and whether the oracle
+    rejects outputs that were made wrong. Exit status 1 unless the verdict is correct.
     """
     from kbtui.cli.control import read_source
     from kbtui.engine.check import check_source
 
     settings, _ = load_settings({"device": device, "target": target, "python": python, "seed": seed})
+    if evidence is not None:
+        if problem is not None or candidate is not None:
+            raise UsageError("a card names its problem and holds its candidate: give --evidence alone")
+        _repeat(evidence, settings.interpreter, as_json)
+    if problem is None:
+        raise UsageError("name a problem, or a card with --evidence: kbtui check softmax")
     checked = check_source(
         problem,
         None if candidate is None else read_source(candidate),
@@ -55,6 +68,20 @@ def check(
     else:
         _print(checked, "the baseline" if checked.subject == "baseline" or candidate is None else candidate.name)
     raise typer.Exit(0 if checked.verdict == "correct" else 1)
+
+
+def _repeat(path: Path, python: str, as_json: bool) -> NoReturn:
+    from kbtui.engine.check import repeat
+    from kbtui.history.evidence import read_card
+
+    card = read_card(path)
+    repeated = repeat(card, python=python, report=_ignore if as_json else _Stages())
+    if as_json:
+        output.json(repeated)
+    else:
+        _print(repeated.checked, f"#{card.candidate_id} of {card.run_id}")
+        output.line(f"the card says {repeated.said}; this {'agrees' if repeated.agrees else 'does not agree'}")
+    raise typer.Exit(0 if repeated.agrees else 1)
 
 
 def _ignore(stage: str, text: str) -> None:
@@ -75,19 +102,32 @@ class _Stages:
 
 def _print(checked: Checked, subject: str) -> None:
     output.line(f"{checked.problem} on {checked.device}: {subject} is {checked.verdict}")
+    for name, state in checked.machine.items():
+        output.line(state if name == "GPU" else f"{name}: {state}")
+    if checked.selftest is not None:
+        output.line(checked.selftest.sentence)
     if checked.verdict != "correct":
         output.line(f"owner {checked.owner}, stage {checked.stage}: {checked.reason}")
+        _print_worst(checked)
         for text in checked.detail.splitlines():
             output.line(f"  {text}")
         return
     output.line(f"{checked.cases_checked} cases checked in {checked.seconds:.1f} s")
-    if checked.error is not None and checked.allowed is not None:
-        output.line(f"largest error {checked.error:.2e}, allowed {checked.allowed:.2e}")
+    _print_worst(checked)
     for text in checked.not_checked:
         output.line(f"not checked: {text}")
     if checked.timing is not None:
         output.line(f"times are {checked.timing.kind}; verdict {checked.timing.verdict}")
         output.table(CASES, [_cells(case) for case in checked.timing.cases])
+
+
+def _print_worst(checked: Checked) -> None:
+    """The worst case, the first wrong place in it, and the error beside its limit, as far as they are known."""
+    if checked.worst_case:
+        place = f", first wrong at {list(checked.first_wrong_index)}" if checked.first_wrong_index is not None else ""
+        output.line(f"worst case {checked.worst_case}{place}")
+    if checked.error is not None and checked.allowed is not None:
+        output.line(f"largest error {checked.error:.2e}, allowed {checked.allowed:.2e}")
 
 
 def _cells(case: CaseTiming) -> list[str]:

@@ -10,6 +10,7 @@ import msgspec
 
 from kbtui import __version__
 from kbtui.errors import UsageError
+from kbtui.history.evidence import make_card, write_card
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.text import clean_line
 
@@ -47,9 +48,10 @@ def write_table(table: Table, path: Path) -> None:
 
 
 def export_candidate(state: RunState, candidate_id: int | None, file: Path | None, *, overwrite: bool) -> Path:
-    """Write candidate `candidate_id` (None: the best) to `file` (None: `<run>-<candidate>.py` here); the path.
+    """Write candidate `candidate_id` (None: the best) to `file` (None: `<run>-<candidate>.py` here); the path. The evidence
+    card of one that is correct and was timed comes beside it, as `.evidence.json` and `.evidence.txt`.
 
-    Raises UsageError when there is no such candidate or the file cannot be written.
+    Raises UsageError when there is no such candidate or a file cannot be written.
     """
     if state.started is None:
         raise UsageError("the run's journal holds no start of a run: nothing can be exported from it")
@@ -62,6 +64,8 @@ def export_candidate(state: RunState, candidate_id: int | None, file: Path | Non
         raise UsageError(f"{path} exists: choose another file with --output, or add --overwrite") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    if candidate.correct and candidate.timing is not None:
+        write_card(make_card(state, candidate), path.with_suffix(".evidence.json"))
     return path.resolve()
 
 

@@ -1,4 +1,4 @@
-"""No honest candidate is rejected, however suspicious; and doubled and halved blocks of every bundled problem are judged right."""
+"""No honest candidate is rejected, however suspicious; doubled and halved blocks are judged right."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# ruff: noqa: N803, N806  kernels write constants in capitals
 """Doubles a vector in place."""
 
 import torch

@@ -1,3 +1,4 @@
+# ruff: noqa: N803, N806  kernels write constants in capitals
 """Matrix product of fp32 matrices: one program computes one tile."""
 
 import torch
