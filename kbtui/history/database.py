@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _CHUNK = 4096
 _CANDIDATE_TABLES = ("candidates", "case_times", "kernels")
 _PULL_TABLES = ("pulls", "selections")
-_EVENT_TABLES = ("partitions", "interventions", "notes")
+_EVENT_TABLES = ("partitions", "interventions", "notes", "requests")
 
 
 class Table(msgspec.Struct, frozen=True):

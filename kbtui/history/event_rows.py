@@ -142,6 +142,34 @@ def _budget(event: e.BudgetChanged) -> str:
     return ", ".join(parts)
 
 
+def requests(run_id: str, events: Iterable[e.Event]) -> list[Row]:
+    """How each request to a model ended, in order."""
+    return [_request(run_id, event) for event in events if isinstance(event, e.Replied | e.AskFailed)]
+
+
+def _request(run_id: str, event: e.Replied | e.AskFailed) -> Row:
+    row = {"run_id": run_id, "seq": event.seq, "happened_at": timestamp(event.t)}
+    row |= {name: getattr(event, name) for name in ("pull", "call", "model", "cost_usd", "seconds")}
+    names = (
+        "asking",
+        "about",
+        "finish",
+        "prompt_tokens",
+        "completion_tokens",
+        "cached_tokens",
+        "counted_by",
+        "first_token_s",
+    )
+    if isinstance(event, e.AskFailed):
+        return row | dict.fromkeys(names) | {"outcome": event.kind, "tokens": event.tokens, "recorded": ""}
+    row |= {name: getattr(event, name) for name in names}
+    return row | {
+        "outcome": "reply",
+        "tokens": event.prompt_tokens + event.completion_tokens,
+        "recorded": event.recorded,
+    }
+
+
 def notes(run_id: str, events: Iterable[e.Event]) -> list[Row]:
     """The lines of the log that no other table has, in order."""
     rows = []
@@ -168,6 +196,14 @@ def _line(event: e.Event) -> tuple[str, str, str] | None:
             return event.level, event.source, event.text
         case e.RunPaused(by=by) if by == OURSELVES:
             return "warning", OURSELVES, f"paused: {event.reason}"
+        case e.ReplyRead(refused=refused) if refused:
+            return "warning", "reply", f"pull {event.pull}, reply {event.call}: {refused}: {event.reason}"
+        case e.ParameterDropped():
+            return "warning", "provider", f"{event.model} refuses {event.parameter}: {event.reason}"
+        case e.RepairEnded():
+            return "info", "repair", f"#{event.candidate_id} is not repaired: {event.reason}"
+        case e.BudgetSpent():
+            return "info", OURSELVES, event.reason
         case e.RunContinued():
             cut = f", after a torn line of {event.cut_bytes} bytes" if event.cut_bytes else ""
             return "info", OURSELVES, f"continued by process {event.pid}{cut}"

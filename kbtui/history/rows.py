@@ -59,6 +59,7 @@ def batch(run_id: str, events: Sequence[e.Event], since: int) -> Batch:
             "partitions": event_rows.partitions(run_id, new, state.modelled),
             "interventions": event_rows.interventions(run_id, new),
             "notes": event_rows.notes(run_id, new),
+            "requests": event_rows.requests(run_id, new),
         },
     )
 

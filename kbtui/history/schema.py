@@ -13,10 +13,17 @@ from kbtui.history.tables import TABLES, Table
 if TYPE_CHECKING:
     import duckdb
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised with every change of a table or view; `MIGRATIONS` then says how to get there from the version before."""
 
-MIGRATIONS: dict[int, tuple[str, ...]] = {}
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    1: (
+        "create table requests (run_id varchar, seq bigint, happened_at timestamp, pull integer, call integer, "
+        "model varchar, asking varchar, about integer, outcome varchar, finish varchar, prompt_tokens integer, "
+        "completion_tokens integer, cached_tokens integer, tokens integer, counted_by varchar, cost_usd double, "
+        "seconds double, first_token_s double, recorded varchar, primary key (run_id, seq))",
+    ),
+}
 """Version -> statements that lead from it to the next. Views are made anew after every migration."""
 
 _VERSION_TABLE = "schema_version"
@@ -75,6 +82,22 @@ VIEWS = (
         )
         select w.run_id, w.candidate_id, w.depth, w.ancestors, w.moves, c.status, c.ratio, c.estimate
         from walk w join candidates c on c.run_id = w.run_id and c.candidate_id = w.candidate_id
+        """,
+    ),
+    View(
+        "model_cost",
+        "What every model was asked in every run and under every arm, what that cost, and the rewards of the pulls.",
+        """
+        select
+            q.run_id, q.model, p.cluster, p.strategy,
+            count(*) as requests,
+            count(*) filter (q.outcome <> 'reply') as failed,
+            count(distinct q.pull) as pulls,
+            sum(q.tokens) as tokens,
+            sum(q.cost_usd) as cost_usd,
+            sum(p.reward) filter (q.call = 1) as reward
+        from requests q left join pulls p on p.run_id = q.run_id and p.pull = q.pull
+        group by all
         """,
     ),
     View(

@@ -307,7 +307,7 @@ INTERVENTIONS = Table(
 
 NOTES = Table(
     "notes",
-    "Lines of the log that no other table has: notes, pauses by kbtui, continuations and stops.",
+    "Lines of the log that no other table has: notes, refused replies, pauses by kbtui, continuations and stops.",
     ("run_id", "seq"),
     (
         _RUN,
@@ -316,6 +316,33 @@ NOTES = Table(
         Column("level", "VARCHAR", "info, warning or error"),
         Column("source", "VARCHAR", "Who says it"),
         Column("text", "VARCHAR", "The line"),
+    ),
+)
+
+REQUESTS = Table(
+    "requests",
+    "Requests to language models, one row when it is known how each ended. Prompts and replies are in the journal.",
+    ("run_id", "seq"),
+    (
+        _RUN,
+        _SEQ,
+        _AT,
+        Column("pull", "INTEGER", "Pull it was for"),
+        Column("call", "INTEGER", "Its number within the pull, from 1"),
+        Column("model", "VARCHAR", "The model, PROVIDER/NAME"),
+        Column("asking", "VARCHAR", "write, rewrite (a reply could not be used) or repair; NULL when it failed"),
+        Column("about", "INTEGER", "Candidate to mend; NULL when none"),
+        Column("outcome", "VARCHAR", "reply, or the kind of failure: rate limit, dropped, cancelled, ..."),
+        Column("finish", "VARCHAR", "The provider's word for why the reply ended; NULL when it failed"),
+        Column("prompt_tokens", "INTEGER", "Tokens of the prompt; NULL when it failed"),
+        Column("completion_tokens", "INTEGER", "Tokens of the reply, thinking included; NULL when it failed"),
+        Column("cached_tokens", "INTEGER", "Those of the prompt that the provider had cached; NULL when it failed"),
+        Column("tokens", "INTEGER", "All that was charged for"),
+        Column("counted_by", "VARCHAR", "provider or tokenizer; NULL when it failed"),
+        Column("cost_usd", "DOUBLE", "US dollars; NULL where the price is unknown"),
+        Column("seconds", "DOUBLE", "From sending to the end"),
+        Column("first_token_s", "DOUBLE", "From sending to the first token; NULL when it failed"),
+        Column("recorded", "VARCHAR", "The reply of a recording that was replayed; empty when a model was asked"),
     ),
 )
 
@@ -349,7 +376,7 @@ INGESTED = Table(
 )
 
 DERIVED: tuple[Table, ...] = (
-    RUNS, CASES, CANDIDATES, CASE_TIMES, KERNELS, PULLS, SELECTIONS, PARTITIONS, INTERVENTIONS, NOTES,
+    RUNS, CASES, CANDIDATES, CASE_TIMES, KERNELS, PULLS, SELECTIONS, PARTITIONS, INTERVENTIONS, NOTES, REQUESTS,
 )  # fmt: skip
 """Tables whose rows follow from journals."""
 TABLES: tuple[Table, ...] = (*DERIVED, GPU, INGESTED)

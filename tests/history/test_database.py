@@ -50,7 +50,7 @@ def test_every_derived_table_has_rows(history: History) -> None:
     counts = {name: len(found) for name, found in everything(history).items()}
     assert counts == {
         "runs": 1, "cases": 2, "candidates": 3, "case_times": 4, "kernels": 3, "pulls": 3, "selections": 18, "partitions": 2,
-        "interventions": 4, "notes": 2, "gpu": 0, "ingested": 1,
+        "interventions": 4, "notes": 2, "requests": 0, "gpu": 0, "ingested": 1,
     }  # fmt: skip
 
 
@@ -426,16 +426,17 @@ def test_a_database_of_a_newer_kbtui_asks_for_an_upgrade(history: History) -> No
 
 def test_an_older_database_is_migrated_step_by_step(monkeypatch: pytest.MonkeyPatch, history: History) -> None:
     before = rows(history, "select * from pulls order by pull")
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    now = schema.SCHEMA_VERSION
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", now + 2)
     monkeypatch.setattr(
         schema,
         "MIGRATIONS",
         {
-            1: ("alter table pulls add column first_step integer default 1",),
-            2: ("alter table pulls add column second_step integer default 2",),
+            now: ("alter table pulls add column first_step integer default 1",),
+            now + 1: ("alter table pulls add column second_step integer default 2",),
         },
     )
-    assert rows(history, "select version from schema_version") == [(3,)]
+    assert rows(history, "select version from schema_version") == [(now + 2,)]
     assert rows(history, "select * from pulls order by pull") == [(*row, 1, 2) for row in before]
 
 
