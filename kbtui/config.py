@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reply_silence_s: float = 300.0
     reply_deadline_s: float = 900.0
     requests_per_minute: float = 0.0
-    policy: str = "paper"
+    policy: str = "ucb"
     policy_parameters: dict[str, Scalar] = {}
     iterations: int = 20
     budget_usd: float = 1.0
@@ -207,7 +207,7 @@ def parse_scalar(text: str) -> Scalar:
 
 
 def _parameters(value: object) -> dict[str, Scalar]:
-    wanted = "name=value pairs (a table in a file, `c=2,theta=75` elsewhere)"
+    wanted = "name=value pairs (a table in a file, `c=2,threshold_sm=75` elsewhere)"
     if isinstance(value, str):
         pairs = [piece.partition("=") for piece in value.split(",") if piece.strip()]
         if not all(name.strip() and equals for name, equals, _ in pairs):
