@@ -52,6 +52,13 @@ class FindMoves:
 
 
 @dataclass(frozen=True)
+class Confirm:
+    """Put what would become the best through the hidden stage."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
 class Promote:
     """Export a candidate: it is the best now."""
 
@@ -109,7 +116,7 @@ class GiveUp:
     reason: str
 
 
-Judge = Compile | Prune | Verify | Time | FindMoves | Promote
+Judge = Compile | Prune | Verify | Time | FindMoves | Confirm | Promote
 """A step of a candidate through the judge."""
 Action = Judge | WriteBaseline | Generate | Repair | EndPull | TakeInjection | Choose | Finish | GiveUp
 Resource = Literal["lane", "compiler", ""]
@@ -141,7 +148,7 @@ def candidate_of(action: Action) -> Candidate | None:
 def needs(action: Action) -> Resource:
     """The resource that an action holds while it runs, "" for none of which there are too few."""
     match action:
-        case Verify() | Time():
+        case Verify() | Time() | Confirm():
             return "lane"
         case Compile():
             return "compiler"

@@ -29,8 +29,11 @@ def best_of(state: RunState) -> int | None:
 
 
 def promoting_figure(candidate: Candidate) -> float | None:
-    """The measured ratio or the modelled estimate that speaks for `candidate`; None when its verdict does not."""
-    if candidate.timing is None:
+    """The measured ratio or the modelled estimate that speaks for `candidate`; None when its verdict does not, when the
+    hidden stage does not confirm it, and when a person wants no more of it."""
+    if candidate.timing is None or candidate.killed_by:
+        return None
+    if candidate.confirmation is not None and candidate.confirmation.verdict != "correct":
         return None
     match candidate.timing.verdict:
         case "faster":

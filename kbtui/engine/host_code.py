@@ -6,7 +6,6 @@ import ast
 import hashlib
 
 from kbtui import syntax
-from kbtui import syntax
 from kbtui.generate.digest import source_digest
 
 _COMPILED_IN = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg"))

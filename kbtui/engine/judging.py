@@ -11,6 +11,7 @@ from kbtui.engine.best import export_best
 from kbtui.engine.tools import Tools
 from kbtui.evaluate.lane import Evaluated, Lane
 from kbtui.evaluate.policy import static_policy
+from kbtui.history.evidence import make_card, write_card
 from kbtui.history.export import headed_source
 from kbtui.state import events as e
 from kbtui.state.records import BASELINE_ID, STRATEGIES, Correctness, KernelFacts, Timing, Verification
@@ -61,9 +62,18 @@ async def find_moves(tools: Tools, candidate: Candidate) -> None:
     tools.emitter.emit(e.MovesFound(candidate_id=candidate.id, moves=moves))
 
 
+async def confirm_candidate(tools: Tools, candidate: Candidate) -> None:
+    """Emits Confirmed."""
+    tools.show("verifying", "on what nothing has seen", candidate.pull, candidate.id)
+    report, kernels = tools.report(candidate), _kernels(candidate)
+    found = await tools.lane.call(lambda lane: lane.confirm(candidate.source, kernels, report), candidate.source)
+    tools.emitter.emit(e.Confirmed(candidate_id=candidate.id, verification=found))
+
+
 def promote(tools: Tools, candidate: Candidate) -> None:
     """Export the candidate, then say so: a crash in between exports it once more."""
     path = export_best(tools.started.run_id, headed_source(tools.state, candidate))
+    write_card(make_card(tools.state, candidate), path.with_name("evidence.json"))
     tools.emitter.emit(e.BestChanged(candidate_id=candidate.id, path=str(path)))
 
 

@@ -125,6 +125,8 @@ class Loop:
                 await judging.time_candidate(tools, candidate)
             case a.FindMoves(candidate):
                 await judging.find_moves(tools, candidate)
+            case a.Confirm(candidate):
+                await judging.confirm_candidate(tools, candidate)
             case a.Promote(candidate):
                 judging.promote(tools, candidate)
             case a.TakeInjection(seq):
@@ -166,12 +168,14 @@ class Loop:
             emitter.emit(e.RunPaused(by="kbtui", reason=str(failure), owner=failure.owner))
 
     def _drop_moot(self) -> None:
-        """Cancel what is being done for a pull that has ended meanwhile or a candidate that was killed, by a person's wish."""
-        state = self._tools.state
+        """Cancel, by a person's wish, what is written for a pull that has ended and what judges a candidate that was killed."""
         for task, action in self._running.items():
             pull, candidate = pull_of(action), candidate_of(action)
-            ended = pull is not None and state.pulls[pull].ended
-            if ended or (candidate is not None and candidate.killed_by):
+            if candidate is not None:
+                moot = bool(candidate.killed_by)
+            else:
+                moot = pull is not None and self._tools.state.pulls[pull].ended
+            if moot:
                 task.cancel()
 
     async def _abandon(self, tasks: dict[asyncio.Task[None], Action]) -> None:

@@ -32,13 +32,14 @@ def unjudged(candidate: Candidate) -> str:
 def mendable(state: RunState, pull: Pull, candidate: Candidate) -> bool:
     """Whether the pull's last candidate failed in a way that its author may mend, and has rounds left for it.
 
-    A cheat is discarded, and what exists already is no failure to mend.
+    A cheat is discarded, and what exists already is no failure to mend. Nor is what only the hidden stage found: its
+    author must not learn from that.
     """
     if state.started is None or pull.repair_ended or len(pull.candidate_ids) > state.started.repairs:
         return False
     if candidate.pruned is not None and candidate.pruned.stage in ("duplicate", "code"):
         return False
-    return failed(candidate) and not unjudged(candidate) and candidate.status != "cheat"
+    return failed(candidate) and not candidate.exposed and not unjudged(candidate) and candidate.status != "cheat"
 
 
 def baseline_failure(baseline: Candidate) -> str:

@@ -8,8 +8,9 @@ sense together in an order where each prefix asks for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from kbtui.engine import actions as a
 from kbtui.engine import cascade
@@ -63,7 +64,8 @@ def judge(state: RunState, candidate: Candidate) -> a.Judge | None:
     if not candidate.moves:
         return a.FindMoves(candidate)
     if best_of(state) == candidate.id != state.best_id:
-        return a.Promote(candidate)
+        confirmed = candidate.id == BASELINE_ID or candidate.confirmation is not None
+        return a.Promote(candidate) if confirmed else a.Confirm(candidate)
     return None
 
 
@@ -94,8 +96,7 @@ def _begin(state: RunState, limits: Limits, running: Collection[Action]) -> list
         return [action]
     choosing = sum(isinstance(action, a.Choose) for action in running)
     places = max(limits.pulls - len(state.open_pulls) - choosing, 0)
-    injected = [step for x in state.candidates.values() if x.generator == INJECTED and (step := judge(state, x))]
-    judging: list[Action] = [*injected[:places]]
+    judging: list[Action] = list(islice(_strays(state), places))
     if len(judging) == places:
         return judging
     if state.injections:
@@ -105,6 +106,17 @@ def _begin(state: RunState, limits: Limits, running: Collection[Action]) -> list
     if state.pulls_ended + len(state.open_pulls) >= state.iterations:
         return judging  # one in flight that ends without a candidate makes room for another
     return [*judging, a.Choose(next_pull(state))]
+
+
+def _strays(state: RunState) -> Iterator[a.Judge]:
+    """Steps of candidates that no pull in flight judges: of the best, where a better one was in its way while its own pull
+    lasted and was then found wrong; and of people's own versions."""
+    best = state.candidates.get(best_of(state) or BASELINE_ID)
+    if best is not None and best.pull in state.pulls and state.pulls[best.pull].ended and (step := judge(state, best)):
+        yield step
+    for candidate in state.candidates.values():
+        if candidate.generator == INJECTED and (step := judge(state, candidate)):
+            yield step
 
 
 def _startable(actions: Iterable[Action], limits: Limits, running: Collection[Action]) -> Iterable[Action]:

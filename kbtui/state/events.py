@@ -346,6 +346,13 @@ class Timed(Event, frozen=True, kw_only=True):
     signature: Signature
 
 
+class Confirmed(Event, frozen=True, kw_only=True):
+    """The last stage of what would become the best: fresh values and shapes that nothing has seen."""
+
+    candidate_id: int
+    verification: Verification
+
+
 class BestChanged(Event, frozen=True, kw_only=True):
     """A candidate became the best of the run and was exported to `path`."""
 
@@ -465,7 +472,7 @@ class ReplyDelta(Event, frozen=True, kw_only=True):
 Durable = Union[  # noqa: UP007  (msgspec reads a runtime union)
     RunStarted, RunContinued, RunPaused, RunResumed, RunStopped, Noted, Clustered, Masked, Selected, Rewarded,
     PullDropped,
-    Generated, MovesFound, Pruned, Compiled, Verified, Timed, BestChanged, Forced, Banned, Unbanned, Stepped,
+    Generated, MovesFound, Pruned, Compiled, Verified, Timed, Confirmed, BestChanged, Forced, Banned, Unbanned, Stepped,
     Injected, Pinned, Killed,
     BudgetChanged, Tagged,
     Asked, Replied, AskFailed, ReplyRead, RepairEnded, ParameterDropped, BudgetSpent,

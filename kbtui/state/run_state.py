@@ -49,6 +49,8 @@ class Candidate(msgspec.Struct, kw_only=True):
     pruned: e.Pruned | None = None
     compilation: Compilation | None = None
     verification: Verification | None = None
+    confirmation: Verification | None = None
+    """The verdict of the hidden stage, which only what would become the best comes to."""
     timing: Timing | None = None
     signature: Signature | None = None
     moves: dict[str, int] = {}
@@ -68,8 +70,13 @@ class Candidate(msgspec.Struct, kw_only=True):
 
     @property
     def correct(self) -> bool:
-        """On the frontier: verified correct."""
-        return self.verification is not None and self.verification.verdict == "correct"
+        """On the frontier: verified correct, and not found wrong in the hidden stage."""
+        return self.verification is not None and self.verification.verdict == "correct" and not self.exposed
+
+    @property
+    def exposed(self) -> bool:
+        """Found wrong in the hidden stage. Where that could not tell, the verification stands."""
+        return self.confirmation is not None and self.confirmation.verdict not in ("correct", "unknown")
 
     @property
     def ratio(self) -> float | None:
@@ -92,6 +99,8 @@ class Candidate(msgspec.Struct, kw_only=True):
             return self.compilation.outcome
         if self.verification is not None and self.verification.verdict != "correct":
             return self.verification.verdict
+        if self.confirmation is not None and self.exposed:
+            return self.confirmation.verdict
         if self.timing is not None:
             return self.timing.verdict
         return self.stage
@@ -422,6 +431,12 @@ class RunState:
         else:
             self._say(event, f"#{event.candidate_id} {t.verdict}")
 
+    def _confirmed(self, event: e.Confirmed) -> None:
+        candidate, found = self.candidates[event.candidate_id], event.verification
+        candidate.confirmation = found
+        if found.verdict != "correct":
+            self._say(event, f"#{event.candidate_id} {found.verdict} at {found.stage}: {found.reason}", "warning")
+
     def _best_changed(self, event: e.BestChanged) -> None:
         self.best_id = event.candidate_id
         candidate = self.candidates[event.candidate_id]
@@ -578,6 +593,7 @@ _FOLD: dict[type, Callable[[RunState, Any], None]] = {
     e.Compiled: RunState._compiled,
     e.Verified: RunState._verified,
     e.Timed: RunState._timed,
+    e.Confirmed: RunState._confirmed,
     e.BestChanged: RunState._best_changed,
     e.Forced: RunState._forced,
     e.Banned: RunState._banned,

@@ -18,6 +18,7 @@ from kbtui.engine.engine import Engine, Parts
 from kbtui.engine.spec import RunSpec
 from kbtui.errors import EnvironmentFailure, ProviderFailure
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
+from kbtui.evaluate.selftest import SelfTest
 from kbtui.generate.generator import Exhausted, Generator, Request, Written
 from kbtui.history.journal import read_journal
 from kbtui.paths import journal_file
@@ -62,12 +63,14 @@ def variant(value: int) -> str:
 class Script:
     """What goes wrong. `fail_at` maps (method, value) to the error to raise, once each; `fail_nth` (method, how many times
     it was called). `block` holds a method back for all but the baseline until `go` is set or the job is cancelled.
-    `seconds` is how long each method takes; `most` says how many of each ran at once, "lane" being verify and time.
+    `hidden` maps values to the verdict of the hidden stage. `seconds` is how long each method takes; `most` says how many
+    of each ran at once, "lane" being all but compile.
     """
 
     timing: str = "measured"
     kind: str = "cpu"
     floor_ms: float = 0.0
+    hidden: dict[int, str] = field(default_factory=dict)
     fail_at: dict[tuple[str, int], Exception] = field(default_factory=dict)
     fail_nth: dict[tuple[str, int], Exception] = field(default_factory=dict)
     baseline_verdict: str = "correct"
@@ -174,6 +177,17 @@ class FakeLane(Lane):
         if value % 10 == 5:
             return Verification(verdict="unknown", stage="interpreter", owner="environment", reason="not interpretable")
         return Verification(verdict="correct", stage="done", cases_checked=9, error=1e-7, allowed=1e-5)
+
+    def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
+        value = self._begin("confirm", source, report)
+        assert kernels
+        verdict = self.script.hidden.get(value, "correct")
+        owner = "environment" if verdict == "unknown" else "candidate"
+        return Verification(verdict=verdict, stage="hidden", owner=owner, reason="differs")  # type: ignore[arg-type]
+
+    def selftest(self, report: Report) -> SelfTest:
+        report("self-test", "")
+        return SelfTest(rejected={"zeros": "differs"}, survivors=(), inapplicable=())
 
     def time(
         self,

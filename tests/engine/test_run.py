@@ -21,13 +21,16 @@ from engine_fakes import (
 )
 
 from kbtui import paths
+from kbtui.engine import actions as a
 from kbtui.engine.lane_thread import LaneLost
 from kbtui.engine.loop import BaselineFailed
+from kbtui.engine.plan import Limits, ready_actions
 from kbtui.errors import EnvironmentFailure, HistoryError, ProviderFailure, UsageError
 from kbtui.history.journal import RunLock
 from kbtui.search.arms import DUPLICATES, Board
 from kbtui.state import events as e
-from kbtui.state.records import STRATEGIES
+from kbtui.state.records import STRATEGIES, Verification
+from kbtui.state.run_state import RunState
 from kbtui.text import REDACTED
 
 
@@ -365,3 +368,57 @@ def test_helpers_mean_what_they_say(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"1\n2\n3")
     assert first_lines(file, 2) == b"1\n2\n"
+
+
+def fastest(run: Run) -> int:
+    """The value of the best candidate of a finished run."""
+    assert run.state.best is not None
+    return value_of(run.state.best.source)
+
+
+async def test_only_what_the_hidden_stage_confirms_becomes_the_best() -> None:
+    plain = Run(spec("fake-p", iterations=20))
+    await plain.go()
+    promoted = [x.candidate_id for x in plain.events if isinstance(x, e.BestChanged)]
+    confirmed = [x.candidate_id for x in plain.events if isinstance(x, e.Confirmed)]
+    assert confirmed == promoted[1:]  # all but the baseline, and nobody else
+    value = fastest(plain)
+    run = Run(spec(iterations=20), script=Script(hidden={value: "wrong"}))
+    state = await run.go()
+    exposed = next(c for c in state.candidates.values() if value_of(c.source) == value)
+    assert (exposed.status, exposed.correct) == ("wrong", False)
+    assert state.pulls[exposed.pull].reward == 0.0
+    assert state.best_id != exposed.id
+    assert exposed.id not in [x.candidate_id for x in run.events if isinstance(x, e.BestChanged)]
+
+
+async def test_what_the_hidden_stage_cannot_tell_is_not_promoted_and_not_held_against_it() -> None:
+    plain = Run(spec("fake-p", iterations=20))
+    await plain.go()
+    value = fastest(plain)
+    run = Run(spec(iterations=20), script=Script(hidden={value: "unknown"}))
+    state = await run.go()
+    untold = next(c for c in state.candidates.values() if value_of(c.source) == value)
+    assert untold.correct
+    assert state.best_id != untold.id
+    assert run.script.calls.count(("confirm", value)) == 1
+
+
+async def test_the_next_best_rises_late_when_the_better_one_is_exposed() -> None:
+    """Its own pull ended while the better one was still in its way."""
+    run = Run(spec(iterations=20))
+    await run.go()
+    last = max(i for i, x in enumerate(run.events) if isinstance(x, e.Rewarded))
+    state = RunState().apply_all(run.events[: last + 1])
+    first, second = sorted((c for c in state.frontier if c.status == "faster"), key=lambda c: (-(c.ratio or 0), c.id))[
+        :2
+    ]
+    first.confirmation = Verification(verdict="wrong", stage="hidden")
+    state.best_id, second.confirmation = 0, None
+    assert state.open_pulls == []
+    (action,) = ready_actions(state, Limits())
+    assert isinstance(action, a.Confirm)
+    assert action.candidate is second
+    second.confirmation = Verification(verdict="correct", stage="hidden")
+    (action,) = ready_actions(state, Limits())
+    assert isinstance(action, a.Promote)

@@ -106,6 +106,7 @@ EVERY_KIND: tuple[e.Event, ...] = (
     verified(0, "correct"),
     timed(0, ratio=1.0),
     e.MovesFound(candidate_id=0, moves={"tiling": 2}),
+    e.Confirmed(candidate_id=0, verification=r.Verification(verdict="correct", stage="hidden")),
     e.BestChanged(candidate_id=0, path="/b"),
     e.Masked(pull=1, signatures={0: r.Signature()}, held={0: {"fusion": "DRAM 80 % ≥ 75 %"}}),
     e.Forced(by="ann", strategy="tiling"),
@@ -202,6 +203,19 @@ def test_the_clock_never_goes_back() -> None:
     state.apply(e.Noted(seq=1, t=50.0, elapsed=10.0, level="info", text=""))
     state.apply(e.Noted(seq=2, t=60.0, elapsed=5.0, level="info", text=""))
     assert (state.seq, state.first_t, state.last_t, state.elapsed) == (2, 50.0, 60.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "correct"), [("correct", True), ("unknown", True), ("wrong", False), ("crash", False)]
+)
+def test_the_hidden_stage_has_the_last_word(verdict: r.Correctness, correct: bool) -> None:
+    state = fold(*BASE, verified(0, "correct"), timed(0, ratio=1.0))
+    state.apply(e.Confirmed(candidate_id=0, verification=r.Verification(verdict=verdict, stage="hidden", reason="odd")))
+    candidate = state.candidates[0]
+    assert candidate.correct == correct
+    assert (candidate in state.frontier) == correct
+    assert candidate.exposed != correct
+    assert correct or candidate.status == verdict
 
 
 def test_a_killed_candidate_says_by_whom() -> None:
