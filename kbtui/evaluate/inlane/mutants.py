@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+HIDES_NAN = "NaN and Inf hidden"
 BLOCK = 16
 """Elements of the boundary block that one mutant leaves out."""
 
@@ -163,7 +164,7 @@ _FIXED: dict[str, Mutant] = {
     "the smallest row left out": _each(_smallest_row),
     "shifted by one": _each(_shifted),
     "sign lost": _each(_floating(lambda tensor: tensor.abs() if bool((tensor < 0).any()) else -tensor)),
-    "NaN and Inf hidden": _each(_floating(lambda tensor: tensor.nan_to_num(0.0, 0.0, 0.0))),
+    HIDES_NAN: _each(_floating(lambda tensor: tensor.nan_to_num(0.0, 0.0, 0.0))),
     "off by a thirtieth": _each(_floating(lambda tensor: tensor * (1 + 1 / 30))),
     "output of other values": _stale,
     "stale accumulator": _accumulated,

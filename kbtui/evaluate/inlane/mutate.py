@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kbtui.evaluate.inlane.mutants import KEEPS_SHAPE, Material, mutants
+from kbtui.evaluate.inlane.mutants import HIDES_NAN, KEEPS_SHAPE, Material, mutants
 from kbtui.evaluate.inlane.problem_module import Problem, ProblemFault
 from kbtui.evaluate.inlane.tensors import dtype_named, pack
 from kbtui.problems.format import Case
@@ -48,6 +48,8 @@ def mutate(
     `dtypes` are those of the outputs, `changed` those of the arguments that are changed in place. Raises KeyError for a
     mutant that there is not.
     """
+    if name != HIDES_NAN and not all(bool(tensor.isfinite().all()) for tensor in given.right):
+        return _NONE  # masks of NaN and Inf would reject what values do not
     made = mutants(given.names)[name](given)
     left_out = name.endswith(" left out")
     if made is None or (right.mutated and not left_out and name not in KEEPS_SHAPE):
