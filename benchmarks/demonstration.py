@@ -108,10 +108,7 @@ SCRIPT: dict[str, list[str]] = {
     ],
     "reordering": [
         answer("zeros beyond the edge", changed((LOAD, "mask=mask, other=0.0)"))),
-        answer(
-            "one reciprocal per row",
-            changed(("numerator / tl.sum(numerator, axis=0)", "numerator * (1.0 / tl.sum(numerator, axis=0))")),
-        ),
+        answer("eight warps for wide rows only", changed((WARPS, "num_warps=8 if BLOCK > 2048 else 4"))),
     ],
     "access_layout": [
         "I would read each row once and mark it as evicted first, since nothing is used again.",
@@ -133,7 +130,7 @@ MENDED = {
 SPARE = [
     answer(f"{warps} warps, {stages} stages", changed((WARPS, f"num_warps={warps}, num_stages={stages}")))
     for stages in (1, 4)
-    for warps in (1, 2, 4, 16)
+    for warps in (4, 2, 16)
 ]
 """For what a strategy is asked beyond its script."""
 
