@@ -205,9 +205,16 @@ def suite_table(moves: list[Move], suites: list[Suite], table: Table) -> Iterato
     yield ""
     groups = {
         "any parameter move": {m.name for m in moves if m.kind == "parameter"},
-        "block size, warps or stages": {"block_size", "fewer_warps", "more_warps", "launch_stages", "loop_stages"},
-        "block size": {"block_size"},
-        "block size, or a row or a grid in pieces": {"block_size", "looped_row", "tiles_per_program"},
+        "block size, warps or stages": {
+            "block_size",
+            "computed_block",
+            "fewer_warps",
+            "more_warps",
+            "launch_stages",
+            "loop_stages",
+        },
+        "block size": {"block_size", "computed_block"},
+        "block size, or a row or a grid in pieces": {"block_size", "computed_block", "looped_row", "tiles_per_program"},
         "any structural move": {m.name for m in moves if m.kind == "structural"},
     }
     yield f"| at least one option of | files, of {len(suites)} | % |"

@@ -84,11 +84,15 @@ class Compiler:
 
     def launches(self, implementation: str, test: str) -> Launched:
         """Everything that running the test code launches, each compiled for the target; no kernel runs."""
+        with tempfile.TemporaryDirectory(prefix="kbtui-moves-", ignore_cleanup_errors=True) as folder:
+            return self._forked(f"{implementation}\n{test}", folder)
+
+    def _forked(self, source: str, folder: str) -> Launched:
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reader)
-            self._child(f"{implementation}\n{test}", writer)
+            self._child(source, writer, folder)
         os.close(writer)
         try:
             reply = self._reply(reader)
@@ -110,10 +114,10 @@ class Compiler:
             reply += piece
         return b""
 
-    def _child(self, source: str, writer: int) -> None:
+    def _child(self, source: str, writer: int, folder: str) -> None:
         """Does not return."""
         os.setpgid(0, 0)
-        os.environ["TRITON_CACHE_DIR"] = folder = tempfile.mkdtemp()
+        os.environ["TRITON_CACHE_DIR"] = folder
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)

@@ -318,3 +318,16 @@ def test_every_move_is_documented_under_its_strategy():
     for move in all_moves():
         assert f"`{move.name}`" in rows[move.strategy]
         assert text.count(f"`{move.name}`") >= 2
+
+
+def test_nothing_is_documented_that_is_no_move():
+    text = (Path(__file__).parents[2] / "docs" / "moves.md").read_text()
+    names = {move.name for move in all_moves()}
+    section = text[text.index("## What each does") : text.index("## What they yield")]
+    documented = [
+        name.strip(" `")
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in line.split("|")[1].split(",")
+    ]
+    assert sorted(documented) == sorted(names)
