@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kbtui.cli import main as program
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.selftest import SelfTest, Survivor
+from kbtui.history.evidence import Ancestor, Card, write_card
 from kbtui.problems.folder import find_problem
 from kbtui.state.records import (
     CaseTiming,
@@ -196,3 +198,83 @@ def test_new_makes_a_problem_that_passes_the_static_checks(capsys: pytest.Captur
     assert find_problem("./mine").entry == "mine"
     assert program.main(["new", "mine"]) == 2
     assert "exists" in capsys.readouterr().err
+
+
+def a_card(folder: Path, **changes: object) -> Path:
+    problem = find_problem("vector_add")
+    device = DeviceInfo(lane="cpu", kind="cpu", name="cpu for sm_90", target="sm_90")
+    card = Card(
+        run_id="vector_add-1",
+        problem=problem.name,
+        problem_path=str(problem.path),
+        problem_digest=problem.digest,
+        mutates=(),
+        precision="ieee",
+        candidate_id=3,
+        chain=(Ancestor(candidate_id=3, source_digest="1" * 64, strategy="tiling", generator="rewrite", move="BLOCK"),),
+        source="good = 1\n",
+        device=device,
+        timing_kind="modelled",
+        objective="geomean",
+        seed=7,
+        cases=(),
+        verification=Verification(verdict="correct", stage="boundary", cases_checked=4),
+        hidden=None,
+        kernels=(),
+        timing=Timing(kind="modelled", verdict="not worse", cases=(), estimate=1.2),
+        noise=None,
+        signature=Signature(),
+        isolation={},
+        versions={},
+        tokens=0,
+        cost_usd=0.0,
+    )
+    path = folder / "evidence.json"
+    write_card(msgspec.structs.replace(card, **changes), path)
+    return path
+
+
+def test_what_the_oracle_rejects_and_what_the_machine_allows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["check", "vector_add", "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert "your oracle rejects 1 of 2 mutants; accepted: stale accumulator" in printed
+    assert "no GPU: " in printed
+    assert program.main(["check", "vector_add", "--device", "cpu", "--json"]) == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert checked["selftest"]["survivors"] == [{"mutant": "stale accumulator", "cases": 4}]
+    assert list(checked["machine"]) == ["GPU"]
+
+
+def test_a_card_is_repeated_with_other_values(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert program.main(["check", "--evidence", str(a_card(tmp_path))]) == 0
+    printed = capsys.readouterr().out
+    assert "#3 of vector_add-1 is correct" in printed
+    assert "the card says not worse: ~1.200 est, modelled and not measured (geomean); this agrees" in printed
+    assert lane().spec.seed == 8
+    assert lane().closed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"source": "wrong = 1\n"}, {"timing": Timing(kind="modelled", verdict="not worse", cases=(), estimate=2.0)}],
+)
+def test_a_card_that_does_not_hold(
+    changes: dict[str, object], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert program.main(["check", "--evidence", str(a_card(tmp_path, **changes)), "--json"]) == 1
+    repeated = json.loads(capsys.readouterr().out)
+    assert repeated["agrees"] is False
+    assert repeated["checked"]["subject"] == "candidate"
+
+
+def test_a_card_of_another_problem_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert program.main(["check", "--evidence", str(a_card(tmp_path, problem_digest="2" * 64))]) == 2
+    assert "is not the problem of the card" in capsys.readouterr().err
+    assert ScriptedLane.opened == []
+
+
+def test_a_card_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert program.main(["check", "vector_add", "--evidence", str(a_card(tmp_path))]) == 2
+    assert "give --evidence alone" in capsys.readouterr().err
+    assert program.main(["check"]) == 2
+    assert "name a problem" in capsys.readouterr().err
