@@ -96,7 +96,8 @@ def _same(before: Held, now: Held | None) -> bool:
 
 def _identity(member: Any) -> Held:
     """Of the object and, as code can be exchanged in place, of its code."""
-    return member, member.__code__ if isinstance(member, FunctionType) else None
+    function = getattr(member, "__wrapped__", member) if isinstance(member, FunctionType) else None
+    return member, getattr(function, "__code__", None)
 
 
 def _hook(candidate: str, events: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
