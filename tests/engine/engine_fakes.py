@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kbtui import syntax
 from kbtui.engine.engine import Engine, Parts
 from kbtui.engine.spec import RunSpec
 from kbtui.errors import EnvironmentFailure, ProviderFailure
@@ -46,7 +47,7 @@ OFFERS: dict[str, int] = {"tiling": 12, "vectorization": 8, "pipeline": 3}
 
 def value_of(source: str) -> int:
     """The number that a written candidate carries in its kernel; 0 for the baseline."""
-    for node in ast.parse(source).body:
+    for node in syntax.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name == "add_kernel" and node.args.defaults:
             return int(ast.literal_eval(node.args.defaults[0]))
     return 0
