@@ -116,8 +116,8 @@ def unconnected(grid: Grid) -> int:
 
 
 class GridWorld(World):
-    """Exactly the grid: a pull of (parent, strategy) draws evenly among the moves that lead to a point not yet seen, as the
-    `rewrite` generator does."""
+    """A pull of (parent, strategy) draws evenly among the moves that lead to a point not yet seen, as the `rewrite` generator
+    does. Two points with the same machine code are two points, where a run would prune the second."""
 
     def __init__(self, grid: Grid) -> None:
         self.name = f"{grid.problem}, {grid.timing}"
