@@ -259,7 +259,7 @@ class FakeGenerator(Generator):
 
     def moves(self, source: str, entry: str) -> dict[str, int]:
         assert entry == "vector_add"
-        ast.parse(source)
+        syntax.parse(source)
         return dict(OFFERS)
 
     async def write(self, request: Request) -> Written | Exhausted:
