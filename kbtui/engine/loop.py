@@ -16,9 +16,6 @@ from kbtui.errors import EnvironmentFailure, KbtuiError, ProviderFailure, UsageE
 from kbtui.state import events as e
 from kbtui.state.commands import AnyCommand
 
-_COSTLY = (a.Generate, a.Repair, a.EndPull)
-"""What a power cut must not undo. (A killed process loses no event anyway: each is handed to the kernel at once.)"""
-
 
 class BaselineFailed(KbtuiError):
     """The problem's own kernel did not pass: there is nothing to compare with."""
@@ -33,6 +30,7 @@ class Loop:
         self._running: dict[asyncio.Task[None], Action] = {}
         self._no_arm_at = -1
         """The last event when there was last no arm to choose: nothing else follows before another event."""
+        self._paid_tokens = tools.state.tokens
 
     def handle(self, command: AnyCommand) -> tuple[bool, str]:
         """Do a person's command: whether it was accepted, and the sentence that says what it does or why not."""
@@ -107,7 +105,10 @@ class Loop:
         except (EnvironmentFailure, ProviderFailure) as failure:
             await self._suspend(action, failure)
             return
-        if isinstance(action, _COSTLY):
+        # What a power cut must not undo: a pull, and a reply that was paid for. (A killed process loses no event anyway:
+        # each is handed to the kernel at once.)
+        if isinstance(action, a.EndPull) or self._tools.state.tokens > self._paid_tokens:
+            self._paid_tokens = self._tools.state.tokens
             self._tools.emitter.settle()
 
     async def _do(self, action: Action) -> None:

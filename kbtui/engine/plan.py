@@ -15,7 +15,7 @@ from itertools import islice
 from kbtui.engine import actions as a
 from kbtui.engine import cascade
 from kbtui.engine.actions import INJECTED, Action, needs, subject
-from kbtui.engine.best import best_of
+from kbtui.engine.best import best_of, promoting_figure
 from kbtui.engine.outcomes import baseline_failure, failed, mendable
 from kbtui.engine.stops import stop_reason
 from kbtui.state.records import BASELINE_ID
@@ -63,10 +63,17 @@ def judge(state: RunState, candidate: Candidate) -> a.Judge | None:
         return a.Time(candidate)
     if not candidate.moves:
         return a.FindMoves(candidate)
-    if best_of(state) == candidate.id != state.best_id:
+    if _may_rise(state, candidate) and best_of(state) == candidate.id:
         confirmed = candidate.id == BASELINE_ID or candidate.confirmation is not None
         return a.Promote(candidate) if confirmed else a.Confirm(candidate)
     return None
+
+
+def _may_rise(state: RunState, candidate: Candidate) -> bool:
+    """What is known without a look at all the others, which takes longer the longer the run is."""
+    if candidate.id in (BASELINE_ID, state.best_id):
+        return state.best_id is None
+    return promoting_figure(candidate) is not None
 
 
 def next_pull(state: RunState) -> int:
