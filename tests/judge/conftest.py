@@ -19,9 +19,13 @@ if _NAME not in sys.modules:
     _found.loader.exec_module(sys.modules[_NAME])
 
 if TYPE_CHECKING:
-    from judge_candidates import Judge
+    from judge_candidates import Candidate, Judge
 
     Judges = Callable[[str], Judge]
+
+
+_TO_COME: dict[str, list[Candidate]] = {}
+"""Candidates of the collected tests by problem, in their order: what a lane compiles ahead."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,14 +33,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = str(Path(__file__).parent)
     places = [at for at, item in enumerate(items) if str(item.path).startswith(here)]
     ours = sorted((items[at] for at in places), key=_problem)
+    for item in ours:
+        if item.get_closest_marker("gpu") is None and (candidate := _candidate(item)) is not None:
+            _TO_COME.setdefault(_problem(item), []).append(candidate)
     for at, item in zip(places, ours, strict=True):
         items[at] = item
 
 
-def _problem(item: pytest.Item) -> str:
+def _candidate(item: pytest.Item) -> Candidate | None:
     spec = getattr(item, "callspec", None)
-    candidate = spec.params.get("candidate") if spec is not None else None
-    return str(getattr(candidate, "problem", "") or (spec.params.get("problem", "") if spec is not None else ""))
+    return spec.params.get("candidate") if spec is not None else None
+
+
+def _problem(item: pytest.Item) -> str:
+    candidate, spec = _candidate(item), getattr(item, "callspec", None)
+    return str(
+        candidate.problem if candidate is not None else spec.params.get("problem", "") if spec is not None else ""
+    )
 
 
 def _judges(device: str, folder: Path) -> Iterator[Judges]:
@@ -45,7 +58,8 @@ def _judges(device: str, folder: Path) -> Iterator[Judges]:
     def judge(problem: str) -> Judge:
         if problem not in opened:
             close()
-            opened[problem] = sys.modules[_NAME].Judge(problem, device, folder / Path(problem).name)
+            to_come = _TO_COME.get(problem, []) if device == "cpu" else []
+            opened[problem] = sys.modules[_NAME].Judge(problem, device, folder / Path(problem).name, to_come)
         return opened[problem]
 
     def close() -> None:

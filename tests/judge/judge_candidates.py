@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import msgspec
 from kbtui.evaluate.lane import LaneSpec, open_lane
 from kbtui.evaluate.policy import static_policy
 from kbtui.problems.folder import ProblemFolder, find_problem
-from kbtui.state.records import Timing, Verification
+from kbtui.state.records import Compilation, Timing, Verification
 
 HERE = Path(__file__).parent
 
@@ -78,8 +80,10 @@ def quiet(stage: str, text: str) -> None:
 class Judge:
     """A started lane and the way of a candidate through it: source, compiler, oracle, clock."""
 
-    def __init__(self, problem: str, device: str, scratch: Path) -> None:
+    def __init__(self, problem: str, device: str, scratch: Path, to_come: Sequence[Candidate] = ()) -> None:
         self.folder = located(problem)
+        self._ahead = ThreadPoolExecutor(1, "compiling ahead")
+        self._compiled: dict[str, Future[Compilation]] = {}
         spec = LaneSpec(
             problem=self.folder.path, device=device, python=sys.executable, scratch=scratch, deadline_s=60.0
         )
@@ -91,9 +95,19 @@ class Judge:
         assert self.baseline_verified.verdict == "correct", self.baseline_verified
         source = self.folder.kernel_source
         self.baseline = self.lane.time(source, baseline.kernels, None, source, None, quiet).timing
+        for candidate in to_come:
+            if not static_policy(candidate.text(), source, self.folder.entry):
+                self._compile(candidate.text())
 
     def close(self) -> None:
+        self._ahead.shutdown(cancel_futures=True)
         self.lane.close()
+
+    def _compile(self, source: str) -> Future[Compilation]:
+        """Compiling needs no device and goes on beside the rest, as in a run."""
+        if source not in self._compiled:
+            self._compiled[source] = self._ahead.submit(self.lane.compile, source, quiet)
+        return self._compiled[source]
 
     def judge(self, candidate: Candidate) -> Judgement:
         verifier = self.lane._verifier  # type: ignore[attr-defined]  # limits are the lane's own
@@ -111,7 +125,7 @@ class Judge:
         entry, baseline = self.folder.entry, self.folder.kernel_source
         for finding in static_policy(source, baseline, entry):
             return Judgement(finding.outcome, "candidate", "static", finding.reason)
-        compiled = self.lane.compile(source, quiet)
+        compiled = self._compile(source).result()
         if not compiled.ok:
             return Judgement(compiled.outcome, compiled.owner, compiled.stage, compiled.reason)
         found = self.lane.verify(source, compiled.kernels, quiet)
