@@ -27,7 +27,9 @@ from kbtui.text import clean_line
 
 CARD_VERSION = 1
 MOST_BYTES = 8 << 20
-ORIGIN = "three times the baseline's own error on the case, but no less than the problem's tolerance or the dtype's floor"
+ORIGIN = (
+    "three times the baseline's own error on the case, but no less than the problem's tolerance or the dtype's floor"
+)
 
 
 class Ancestor(Record, frozen=True, kw_only=True):
