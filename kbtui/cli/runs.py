@@ -9,7 +9,7 @@ import typer
 
 from kbtui.cli import output
 from kbtui.cli.output import Column
-from kbtui.cli.screen import Ascii, NoMouse, Theme, drawing_flags, open_cockpit
+from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme, drawing_flags, open_cockpit
 
 if TYPE_CHECKING:
     from kbtui.history.runs import RunEntry
@@ -59,17 +59,24 @@ def attach(
     theme: Theme = None,
     plain: Ascii = False,
     no_mouse: NoMouse = False,
+    low_bandwidth: LowBandwidth = False,
 ) -> None:
     """Watch and steer a run. `q` detaches; the run goes on."""
     from kbtui.history.runs import find_run
     from kbtui.tui.terminal import require_terminal
 
     require_terminal("kbtui attach", "`kbtui runs` and `kbtui history show` tell how a run stands")
-    flags = drawing_flags(theme, plain, no_mouse)
+    flags = drawing_flags(theme, plain, no_mouse, low_bandwidth)
     raise typer.Exit(open_cockpit(find_run(run), flags, read_only=read_only))
 
 
-def replay(run: RunOrNewest = None, theme: Theme = None, plain: Ascii = False, no_mouse: NoMouse = False) -> None:
+def replay(
+    run: RunOrNewest = None,
+    theme: Theme = None,
+    plain: Ascii = False,
+    no_mouse: NoMouse = False,
+    low_bandwidth: LowBandwidth = False,
+) -> None:
     """Look at a run without touching it.
 
     The cockpit reads the journal; nothing can be changed.
@@ -78,7 +85,7 @@ def replay(run: RunOrNewest = None, theme: Theme = None, plain: Ascii = False, n
     from kbtui.tui.terminal import require_terminal
 
     require_terminal("kbtui replay", "`kbtui history show` tells how a run went")
-    raise typer.Exit(open_cockpit(find_run(run), drawing_flags(theme, plain, no_mouse), read_only=True))
+    raise typer.Exit(open_cockpit(find_run(run), drawing_flags(theme, plain, no_mouse, low_bandwidth), read_only=True))
 
 
 def export(
