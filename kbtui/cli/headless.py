@@ -40,7 +40,7 @@ class Progress:
                 break
             fresh.append(entry)
         for entry in reversed(fresh):
-            self._say(entry.t, entry.text if entry.level == "info" else f"{entry.level}: {entry.text}")
+            self._say(entry.t, entry.text if entry.level in ("info", "act") else f"{entry.level}: {entry.text}")
         if isinstance(event, Generated) and event.parent_id is not None:
             # the tree shows this in the cockpit, so the log does not say it
             self._say(

@@ -12,10 +12,14 @@ from kbtui.engine.stops import pulls_without_gain
 from kbtui.errors import UsageError
 from kbtui.generate.inject import injected
 from kbtui.search.policy import Policy
+from kbtui.state import acts
 from kbtui.state import commands as c
 from kbtui.state import events as e
-from kbtui.state.records import BASELINE_ID
 from kbtui.state.run_state import Candidate, RunState
+
+MOST_HINT = 2000
+"""Characters of a hint: it goes into every prompt and is paid for each time."""
+MOST_TAG, MOST_NOTE = 40, 400
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -121,7 +125,7 @@ def _pin(state: RunState, _: Policy, command: c.Pin) -> Answer:
 
 def _kill(state: RunState, _: Policy, command: c.Kill) -> Answer:
     candidate = _existing(state, command.candidate_id)
-    if candidate.id == BASELINE_ID:
+    if candidate.id == state.baseline_id:
         raise Refused("the baseline is what all others are compared with: stop the run instead")
     if candidate.killed_by or judge(state, candidate) is None:
         raise Refused(f"#{candidate.id} is done ({candidate.status}): there is nothing to kill")
@@ -174,10 +178,37 @@ def _set_budget(state: RunState, _: Policy, command: c.SetBudget) -> Answer:
 
 def _tag(state: RunState, _: Policy, command: c.Tag) -> Answer:
     _existing(state, command.candidate_id)
-    if not command.tag and not command.note:
-        raise Refused("give a tag or a note")
-    event = e.Tagged(by=command.by, candidate_id=command.candidate_id, tag=command.tag, note=command.note)
-    return Answer(f"#{command.candidate_id} is tagged", (event,))
+    tag, note = command.tag.strip(), command.note.strip()
+    _require(bool(tag or note), "give a tag or a note")
+    _require(
+        len(tag) <= MOST_TAG, f"the tag has {len(tag)} characters: a tag has {MOST_TAG} at most, a note {MOST_NOTE}"
+    )
+    _require(len(note) <= MOST_NOTE, f"the note has {len(note)} characters: {MOST_NOTE} at most")
+    event = e.Tagged(by=command.by, candidate_id=command.candidate_id, tag=tag, note=note)
+    what = f"tagged {tag}" if tag else "noted"
+    return Answer(f"#{command.candidate_id} is {what}" + (f": {note}" if tag and note else ""), (event,))
+
+
+def _hint(state: RunState, _: Policy, command: c.Hint) -> Answer:
+    assert state.started is not None, "answer refuses before the start"
+    text = command.text.strip()
+    generator = state.started.generator
+    _require(generator == "llm", f"the generator {generator} reads no hints: they go into the prompts of llm")
+    _require(
+        len(text) <= MOST_HINT, f"the hint has {len(text)} characters, {MOST_HINT} at most: every prompt carries it"
+    )
+    _require(text != state.hint, "coming prompts say that already" if text else "there is no hint to take back")
+    what = "every coming prompt says so" if text else "coming prompts carry no hint any more"
+    return Answer(what, (e.Hinted(by=command.by, text=text),))
+
+
+def _undo(state: RunState, _: Policy, command: c.Undo) -> Answer:
+    act = acts.last_act(state)
+    if act is None:
+        raise Refused("there is nothing to take back")
+    if command.act is not None and command.act != act.seq:
+        raise Refused(f"something else came after it: {act.text}; look again, then take that back first")
+    return Answer(f"taken back: {act.text}", (e.Undone(by=command.by, act=act.seq, text=act.text),))
 
 
 def arm_name(cluster: int | None, strategy: str) -> str:
@@ -228,4 +259,6 @@ _ANSWERS: dict[type[c.Command], Callable[[RunState, Policy, Any], Answer]] = {
     c.Cancel: _cancel,
     c.SetBudget: _set_budget,
     c.Tag: _tag,
+    c.Hint: _hint,
+    c.Undo: _undo,
 }

@@ -105,6 +105,10 @@ def _act(event: e.Event) -> Row | None:
         case e.Tagged():
             detail = f"{event.tag}: {event.note}" if event.note else event.tag
             return _person("tag", event.by, candidate_id=event.candidate_id, detail=detail)
+        case e.Hinted():
+            return _person("hint", event.by, detail=event.text)
+        case e.Undone():
+            return _person("undo", event.by, detail=event.text)
         case _:
             return None
 

@@ -97,7 +97,21 @@ class Tag(Command, frozen=True, kw_only=True):
     note: str = ""
 
 
-AnyCommand = Union[Pause, Resume, Step, Stop, Force, Ban, Unban, Inject, Pin, Kill, Cancel, SetBudget, Tag]  # noqa: UP007
+class Hint(Command, frozen=True, kw_only=True):
+    """What coming prompts say besides, instead of the hint before; "" takes it back."""
+
+    text: str
+
+
+class Undo(Command, frozen=True, kw_only=True):
+    """Take the last steering act back. `act` is the `seq` of the one that is meant: then a later one is not taken for it."""
+
+    act: int | None = None
+
+
+AnyCommand = Union[  # noqa: UP007
+    Pause, Resume, Step, Stop, Force, Ban, Unban, Inject, Pin, Kill, Cancel, SetBudget, Tag, Hint, Undo
+]
 
 
 class Request(msgspec.Struct, frozen=True, tag="request", tag_field="message"):

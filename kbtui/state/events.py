@@ -20,6 +20,7 @@ from kbtui.state.records import (
     DeviceInfo,
     Features,
     Message,
+    NumberChange,
     Owner,
     ProblemInfo,
     Scalar,
@@ -160,6 +161,8 @@ class Selected(Event, frozen=True, kw_only=True):
     runner_up: tuple[int, str] | None = None
     forced: int | None = None
     reason: str = ""
+    tuned: str = ""
+    """The move that the numeric search chose; "" where the generator is free to choose."""
 
 
 class Rewarded(Event, frozen=True, kw_only=True):
@@ -291,7 +294,8 @@ class BudgetSpent(Event, frozen=True, kw_only=True):
 
 
 class Generated(Event, frozen=True, kw_only=True):
-    """A candidate's source exists. The baseline is candidate 0 with `pull` 0, no parent and no strategy."""
+    """A candidate's source exists. The baseline is candidate 0 with `pull` 0, no parent and no strategy; its `source` is ""
+    where the problem has no kernel."""
 
     candidate_id: int
     parent_id: int | None
@@ -311,6 +315,10 @@ class Generated(Event, frozen=True, kw_only=True):
     """What the model itself said went wrong before, for later prompts."""
     repairs: int | None = None
     """The candidate of the same pull whose failure this one answers."""
+    change: NumberChange | None = None
+    """The one number that the version changes of its parent, where a known move did just that."""
+    parents: tuple[int, ...] = ()
+    """The versions that a dispatching one picks from; `parent_id` is the first of them."""
 
 
 class MovesFound(Event, frozen=True, kw_only=True):
@@ -351,6 +359,13 @@ class Confirmed(Event, frozen=True, kw_only=True):
 
     candidate_id: int
     verification: Verification
+
+
+class BaselineChosen(Event, frozen=True, kw_only=True):
+    """Where there was no kernel to begin with: the first candidate that is correct and timed, which the others are compared
+    with from now on."""
+
+    candidate_id: int
 
 
 class BestChanged(Event, frozen=True, kw_only=True):
@@ -430,6 +445,21 @@ class Tagged(Event, frozen=True, kw_only=True):
     note: str = ""
 
 
+class Hinted(Event, frozen=True, kw_only=True):
+    """What coming prompts say besides; "" takes the hint before back."""
+
+    by: str
+    text: str
+
+
+class Undone(Event, frozen=True, kw_only=True):
+    """The act with the `seq` in `act` is taken back: what it changed is as it was before. `text` says what it was."""
+
+    by: str
+    act: int
+    text: str = ""
+
+
 # ---------------------------------------------------------------- transient
 
 
@@ -472,9 +502,9 @@ class ReplyDelta(Event, frozen=True, kw_only=True):
 Durable = Union[  # noqa: UP007  (msgspec reads a runtime union)
     RunStarted, RunContinued, RunPaused, RunResumed, RunStopped, Noted, Clustered, Masked, Selected, Rewarded,
     PullDropped,
-    Generated, MovesFound, Pruned, Compiled, Verified, Timed, Confirmed, BestChanged, Forced, Banned, Unbanned, Stepped,
-    Injected, Pinned, Killed,
-    BudgetChanged, Tagged,
+    Generated, MovesFound, Pruned, Compiled, Verified, Timed, Confirmed, BestChanged, BaselineChosen, Forced, Banned, Unbanned,
+    Stepped, Injected, Pinned, Killed,
+    BudgetChanged, Tagged, Hinted, Undone,
     Asked, Replied, AskFailed, ReplyRead, RepairEnded, ParameterDropped, BudgetSpent,
 ]  # fmt: skip
 Transient = Union[GpuSampled, Progressed, ReplyDelta]  # noqa: UP007

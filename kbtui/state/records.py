@@ -231,6 +231,14 @@ class Features(Record, frozen=True, kw_only=True):
     occupancy_percent: float
 
 
+class NumberChange(Record, frozen=True):
+    """A number of the source and its change: "num_warps of softmax_kernel" from 4 to 8."""
+
+    parameter: str
+    old: int
+    new: int
+
+
 class Message(Record, frozen=True):
     """One message of a conversation with a model."""
 
@@ -281,6 +289,8 @@ class Summary(Record, frozen=True, kw_only=True):
     cost_usd: float
     tokens: int
     stopped_by: str
+    baseline_id: int | None = BASELINE_ID
+    """The candidate that the others are compared with; None where a run without a kernel found no correct one."""
 
 
 class BestSummary(Record, frozen=True, kw_only=True):

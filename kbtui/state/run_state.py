@@ -12,11 +12,13 @@ from typing import Any
 
 import msgspec
 
+from kbtui.state import acts
 from kbtui.state import events as e
 from kbtui.state.records import (
     BASELINE_ID,
     ArmScore,
     Compilation,
+    NumberChange,
     Owner,
     Signature,
     Strategy,
@@ -24,6 +26,7 @@ from kbtui.state.records import (
     Timing,
     Verification,
 )
+from kbtui.text import clean_line
 
 LOG_LINES = 2000
 """Log lines kept in memory; the journal has them all."""
@@ -62,11 +65,22 @@ class Candidate(msgspec.Struct, kw_only=True):
     model: str = ""
     reflection: str = ""
     repairs: int | None = None
+    change: NumberChange | None = None
+    parents: tuple[int, ...] = ()
     killed_by: str = ""
     """Who had it judged no further."""
+    born_usd: float = 0.0
+    """What the run had spent when this one was there, its own cost included."""
+    born_elapsed: float = 0.0
+    """The run's clock then."""
     tags: list[str] = []
     note: str = ""
     children: list[int] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is the empty start of a run whose problem has no kernel."""
+        return self.id == BASELINE_ID and not self.source.strip()
 
     @property
     def correct(self) -> bool:
@@ -90,7 +104,9 @@ class Candidate(msgspec.Struct, kw_only=True):
 
     @property
     def status(self) -> str:
-        """One word for how it ended or how far it came."""
+        """One word for how it ended or how far it came; "empty" for a start that holds no kernel."""
+        if self.empty:
+            return "empty"
         if self.pruned is not None:
             return "pruned"
         if self.killed_by:
@@ -132,6 +148,8 @@ class Pull(msgspec.Struct, kw_only=True):
     cost_usd: float = 0.0
     tokens: int = 0
     repair_ended: bool = False
+    tuned: str = ""
+    """The move that the numeric search chose for it."""
 
 
 class Arm(msgspec.Struct, kw_only=True):
@@ -141,10 +159,29 @@ class Arm(msgspec.Struct, kw_only=True):
     mean: float
 
 
+ACT = "act"
+"""The level of log lines that say what a person did."""
+OURSELVES = "kbtui"
+"""`by` of what the program did by itself."""
+
+
 class LogLine(msgspec.Struct, frozen=True):
+    """`level`: info, act (what a person did), warning, error."""
+
     t: float
     level: str
     text: str
+
+
+def _budget_text(event: e.BudgetChanged) -> str:
+    parts = [
+        f"{event.iterations} pulls" if event.iterations is not None else "",
+        f"${event.budget_usd:.2f}" if event.budget_usd is not None else "",
+        f"{event.budget_tokens} tokens" if event.budget_tokens is not None else "",
+        f"{event.budget_s / 60:g} minutes" if event.budget_s is not None else "",
+        f"{event.patience} pulls without a gain" if event.patience is not None else "",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 class RunState:
@@ -180,9 +217,18 @@ class RunState:
         self.steps: int = 0
         """Pulls still allowed while paused."""
         self.pinned: int | None = None
+        self.hint: str = ""
+        """What coming prompts say besides."""
+        self.acts: dict[int, acts.Act] = {}
+        """What can be taken back, by seq, the newest last."""
+        self.baseline_id: int | None = BASELINE_ID
+        """What the others are compared with; None where there was no kernel to begin with and no correct one is there yet."""
         self.best_id: int | None = None
         self.curve: list[tuple[int, float]] = []
         """(pull, ratio or estimate of the best so far), one point per change."""
+        self.curve_usd: list[float] = []
+        self.curve_s: list[float] = []
+        """What had been spent, and the run's clock, at each point of the curve."""
         self.cost_usd: float = 0.0
         self.tokens: int = 0
         self.budget_tokens: int | None = None
@@ -212,7 +258,24 @@ class RunState:
 
     @property
     def baseline(self) -> Candidate | None:
+        """The kernel that the others are compared with: candidate 0, or what `baseline_chosen` named where that is empty."""
+        return self.candidates.get(self.baseline_id) if self.baseline_id is not None else None
+
+    @property
+    def start(self) -> Candidate | None:
+        """Candidate 0: the baseline, or an empty start."""
         return self.candidates.get(BASELINE_ID)
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether the run began without a kernel."""
+        return self.start is not None and self.start.empty
+
+    @property
+    def parents(self) -> list[Candidate]:
+        """What a pull may start from, by id: the frontier; the empty start until there is one."""
+        found = self.frontier
+        return [self.start] if not found and self.start is not None and self.start.empty else found
 
     @property
     def best(self) -> Candidate | None:
@@ -264,6 +327,12 @@ class RunState:
     def _say(self, event: e.Event, text: str, level: str = "info") -> None:
         self.log.append(LogLine(event.t, level, text))
 
+    def _did(self, event: acts.ActEvent, text: str, **before: Any) -> None:
+        """A person did what can be taken back."""
+        if event.by != OURSELVES:
+            acts.remember(self, event, text, **before)
+        self._say(event, text, ACT)
+
     def _run_started(self, event: e.RunStarted) -> None:
         self.started = event
         self.status = "running"
@@ -281,6 +350,7 @@ class RunState:
         self.budget_spent = ""
         self.reply_deltas.clear()
         self.steps = 0
+        acts.forget(self, e.RunPaused, e.BudgetChanged)
         if event.iterations is not None:
             self.iterations = event.iterations
         self._say(event, f"continued by process {event.pid}")
@@ -290,13 +360,18 @@ class RunState:
         self.steps = 0
         self.pause_reason, self.pause_owner = event.reason, event.owner
         why = f": {event.reason}" if event.reason else ""
-        self._say(event, f"paused by {event.by}{why}", "warning" if event.owner else "info")
+        if event.by == OURSELVES:
+            acts.forget(self, e.RunPaused)
+            self._say(event, f"paused by {event.by}{why}", "warning" if event.owner else "info")
+        else:
+            self._did(event, f"{event.by} paused the run{why}")
 
     def _run_resumed(self, event: e.RunResumed) -> None:
         self.status = "running"
         self.steps = 0
         self.pause_reason, self.pause_owner = "", None
-        self._say(event, f"resumed by {event.by}")
+        acts.forget(self, e.RunPaused)
+        self._say(event, f"{event.by} resumed the run", ACT)
 
     def _run_stopped(self, event: e.RunStopped) -> None:
         self.status = "stopped"
@@ -308,6 +383,7 @@ class RunState:
     def _noted(self, event: e.Noted) -> None:
         if event.drops_force is not None:
             self.forces.pop(event.drops_force, None)
+            self.acts.pop(event.drops_force, None)
         self._say(event, f"{event.source}: {event.text}" if event.source != "kbtui" else event.text, event.level)
 
     def _clustered(self, event: e.Clustered) -> None:
@@ -335,9 +411,11 @@ class RunState:
             strategy=event.strategy,
             parent_id=event.parent_id,
             forced=event.forced is not None,
+            tuned=event.tuned,
         )
         if event.forced is not None:
             self.forces.pop(event.forced, None)
+            self.acts.pop(event.forced, None)
         if self.status == "paused" and self.steps:
             self.steps -= 1
         how = "forced " if event.forced is not None else ""
@@ -383,9 +461,16 @@ class RunState:
             model=event.model,
             reflection=event.reflection,
             repairs=event.repairs,
+            change=event.change,
+            parents=event.parents,
         )
         self.digests.setdefault(event.syntax_digest, event.candidate_id)
+        if self.candidates[event.candidate_id].empty:
+            self.baseline_id = None
+            self._say(event, "there is no kernel yet: the first pulls write one")
         self._pay(self.pulls.get(event.pull), event.cost_usd, event.tokens)
+        made = self.candidates[event.candidate_id]
+        made.born_usd, made.born_elapsed = self.cost_usd, event.elapsed
         if event.parent_id is not None and event.parent_id in self.candidates:
             self.candidates[event.parent_id].children.append(event.candidate_id)
         pull = self.pulls.get(event.pull)
@@ -395,6 +480,7 @@ class RunState:
             for seq, queued in list(self.injections.items()):
                 if queued.name == event.move and queued.source == event.source:
                     del self.injections[seq]
+                    self.acts.pop(seq, None)
                     break
 
     def _moves_found(self, event: e.MovesFound) -> None:
@@ -437,6 +523,10 @@ class RunState:
         if found.verdict != "correct":
             self._say(event, f"#{event.candidate_id} {found.verdict} at {found.stage}: {found.reason}", "warning")
 
+    def _baseline_chosen(self, event: e.BaselineChosen) -> None:
+        self.baseline_id = event.candidate_id
+        self._say(event, f"#{event.candidate_id} is the baseline: the first correct version, which others are compared with")
+
     def _best_changed(self, event: e.BestChanged) -> None:
         self.best_id = event.candidate_id
         candidate = self.candidates[event.candidate_id]
@@ -445,40 +535,42 @@ class RunState:
         if figure is not None:
             # Not the candidate's own pull: an injected one has none, and the curve must not step back.
             self.curve.append((max(self.pulls, default=0), figure))
-        if event.candidate_id != BASELINE_ID:
+            self.curve_usd.append(self.cost_usd)
+            self.curve_s.append(event.elapsed)
+        if event.candidate_id != self.baseline_id:
             self._say(event, f"best is now #{event.candidate_id}")
 
     def _forced(self, event: e.Forced) -> None:
         self.forces[event.seq] = event
         where = f"c{event.cluster} " if event.cluster is not None else ""
         source = f" from #{event.parent_id}" if event.parent_id is not None else ""
-        self._say(event, f"{event.by} forced {where}{event.strategy}{source}")
+        self._did(event, f"{event.by} forced {where}{event.strategy}{source}")
 
     def _banned(self, event: e.Banned) -> None:
         self.bans.add((event.cluster, event.strategy))
         where = f"c{event.cluster} " if event.cluster is not None else ""
-        self._say(event, f"{event.by} banned {where}{event.strategy}")
+        self._did(event, f"{event.by} banned {where}{event.strategy}")
 
     def _unbanned(self, event: e.Unbanned) -> None:
         self.bans.discard((event.cluster, event.strategy))
         where = f"c{event.cluster} " if event.cluster is not None else ""
-        self._say(event, f"{event.by} unbanned {where}{event.strategy}")
+        self._did(event, f"{event.by} unbanned {where}{event.strategy}")
 
     def _stepped(self, event: e.Stepped) -> None:
         self.steps += 1
-        self._say(event, f"{event.by} asked for one pull")
+        self._say(event, f"{event.by} asked for one pull", ACT)
 
     def _injected(self, event: e.Injected) -> None:
         self.injections[event.seq] = event
-        self._say(event, f"{event.by} injected {event.name}")
+        self._did(event, f"{event.by} injected {event.name}")
 
     def _pinned(self, event: e.Pinned) -> None:
-        self.pinned = event.parent_id
-        self._say(
-            event, f"{event.by} pinned #{event.parent_id}" if event.parent_id is not None else f"{event.by} unpinned"
-        )
+        before, self.pinned = self.pinned, event.parent_id
+        what = f"pinned #{event.parent_id}" if event.parent_id is not None else f"unpinned #{before}"
+        self._did(event, f"{event.by} {what}", pinned=before)
 
     def _budget_changed(self, event: e.BudgetChanged) -> None:
+        before = {name: getattr(self, name) for name in acts.BUDGETS}
         if event.iterations is not None:
             self.iterations = event.iterations
         if event.budget_usd is not None:
@@ -490,18 +582,31 @@ class RunState:
         if event.patience is not None:
             self.patience = event.patience
         self.budget_spent = ""
-        self._say(event, f"{event.by} changed the budget")
+        self._did(event, f"{event.by} changed the budget: {_budget_text(event)}", **before)
 
     def _killed(self, event: e.Killed) -> None:
         candidate = self.candidates[event.candidate_id]
         candidate.killed_by, candidate.stage = event.by, "killed"
-        self._say(event, f"{event.by} killed #{event.candidate_id}")
+        self._say(event, f"{event.by} killed #{event.candidate_id}", ACT)
 
     def _tagged(self, event: e.Tagged) -> None:
         candidate = self.candidates[event.candidate_id]
+        before = {"tags": tuple(candidate.tags), "note": candidate.note}
         if event.tag and event.tag not in candidate.tags:
             candidate.tags.append(event.tag)
         candidate.note = event.note or candidate.note
+        what = f"tagged #{event.candidate_id} {event.tag}" if event.tag else f"noted on #{event.candidate_id}"
+        self._did(event, f"{event.by} {what}" + (f": {event.note}" if event.note else ""), **before)
+
+    def _hinted(self, event: e.Hinted) -> None:
+        before, self.hint = self.hint, event.text
+        what = f"hinted: {clean_line(event.text, 80)}" if event.text else "took the hint back"
+        self._did(event, f"{event.by} {what}", hint=before)
+
+    def _undone(self, event: e.Undone) -> None:
+        act = acts.take_back(self, event.act)
+        what = act.text if act is not None else event.text
+        self._say(event, f"{event.by} took back: {what}", ACT)
 
     # ------------------------------------------------------------ models
 
@@ -594,6 +699,7 @@ _FOLD: dict[type, Callable[[RunState, Any], None]] = {
     e.Verified: RunState._verified,
     e.Timed: RunState._timed,
     e.Confirmed: RunState._confirmed,
+    e.BaselineChosen: RunState._baseline_chosen,
     e.BestChanged: RunState._best_changed,
     e.Forced: RunState._forced,
     e.Banned: RunState._banned,
@@ -604,6 +710,8 @@ _FOLD: dict[type, Callable[[RunState, Any], None]] = {
     e.BudgetChanged: RunState._budget_changed,
     e.Killed: RunState._killed,
     e.Tagged: RunState._tagged,
+    e.Hinted: RunState._hinted,
+    e.Undone: RunState._undone,
     e.GpuSampled: RunState._gpu_sampled,
     e.Progressed: RunState._progressed,
     e.Asked: RunState._asked,

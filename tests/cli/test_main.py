@@ -178,3 +178,19 @@ def test_help_of_every_command() -> None:
     for name in names:
         assert program.main([name, "--help"]) == 0
     assert {"run", "runs", "attach", "history", "check", "doctor", "keys", "themes", "policies", "export"} <= set(names)
+
+
+STEERING = ("pause", "resume", "step", "stop", "force", "ban", "unban", "inject", "pin", "unpin", "kill", "cancel", "tag",
+            "hint", "budget", "undo")  # fmt: skip
+
+
+@pytest.mark.parametrize("command", STEERING)
+def test_every_steering_command_answers_as_json_too(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main([command, "--help"]) == 0
+    assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["hint", "x"], ["hint", "x", "use one warp", "--clear"]])
+def test_a_hint_is_a_text_or_is_cleared(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(arguments) == 2
+    assert "either the hint's text or --clear" in capsys.readouterr().err

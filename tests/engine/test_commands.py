@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from engine_fakes import FakeGenerator, Run, Script, first_lines, spec, value_of, variant
 
@@ -354,6 +355,59 @@ async def test_tags_and_notes() -> None:
         await here.tell(c.Tag(by=ME, candidate_id=0, tag="keep", note="plain"))
         assert here.state.candidates[0].tags == ["keep"]
         assert "there is no candidate #77" in await here.refused(c.Tag(by=ME, candidate_id=77, tag="x"))
+        assert "41 characters" in await here.refused(c.Tag(by=ME, candidate_id=0, tag="x" * 41))
+
+
+async def test_the_last_act_is_taken_back_and_no_other() -> None:
+    async with live(run()) as here:
+        await here.tell(c.Ban(by="ann@a", strategy="fusion"))
+        await here.tell(c.Tag(by="bob@b", candidate_id=0, tag="keep"))
+        banned = next(x.seq for x in here.run.events if isinstance(x, e.Banned))
+        text = await here.refused(c.Undo(by=ME, act=banned))
+        assert text.startswith("something else came after it: bob@b tagged #0 keep")
+        assert await here.tell(c.Undo(by=ME)) == "taken back: bob@b tagged #0 keep"
+        assert here.state.candidates[0].tags == []
+        assert await here.tell(c.Undo(by=ME, act=banned)) == "taken back: ann@a banned fusion"
+        assert not here.state.bans
+        await here.tell(c.Undo(by=ME))  # the pause that this run began with
+        await here.until(lambda state: state.pulls_ended > 1)
+        assert "nothing to take back" in await here.refused(c.Undo(by=ME))
+
+
+async def test_a_force_that_was_taken_back_is_not_played() -> None:
+    async with live(run()) as here:
+        await here.tell(c.Force(by=ME, strategy="pipeline"))
+        await here.tell(c.Undo(by=ME))
+        await here.tell(c.Step(by=ME))
+        state = await here.until(lambda state: state.pulls_ended == 2)
+        assert not any(pull.forced for pull in state.pulls.values())
+
+
+async def test_hints_need_a_generator_that_reads_them() -> None:
+    async with live(run()) as here:
+        assert "reads no hints" in await here.refused(c.Hint(by=ME, text="fewer warps"))
+
+
+async def test_hints_are_kept_replaced_and_cleared() -> None:
+    begun = (await Run(spec(iterations=1)).go()).started
+    assert begun is not None
+    state = RunState().apply_all([msgspec.structs.replace(begun, generator="llm")])
+
+    def tell(text: str) -> str:
+        said = answer(state, POLICY, c.Hint(by=ME, text=text))
+        state.apply_all(said.events)
+        return said.text
+
+    with pytest.raises(UsageError, match="no hint to take back"):
+        tell(" ")
+    assert tell(" fewer warps ") == "every coming prompt says so"
+    assert state.hint == "fewer warps"
+    with pytest.raises(UsageError, match="say that already"):
+        tell("fewer warps")
+    with pytest.raises(UsageError, match="2000 at most"):
+        tell("x" * 2001)
+    assert "no hint any more" in tell("")
+    assert state.hint == ""
 
 
 async def test_refusals_of_what_is_already_so() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kbtui.state import acts
 from kbtui.state import events as e
 from kbtui.state import records as r
 from kbtui.state.run_state import _FOLD, LOG_LINES, RunState
@@ -126,6 +127,8 @@ EVERY_KIND: tuple[e.Event, ...] = (
     e.Pinned(by="ann", parent_id=0),
     e.BudgetChanged(by="ann", iterations=30),
     e.Tagged(by="ann", candidate_id=1, tag="odd"),
+    e.Hinted(by="ann", text="fewer warps"),
+    e.Undone(by="ann", act=27, text="ann tagged #1 odd"),
     e.Killed(by="ann", candidate_id=1),
     selected(3),
     asked(3, 1),
@@ -418,3 +421,91 @@ def test_a_new_budget_lifts_what_the_old_one_ended() -> None:
     assert fold(*BASE, spent).budget_spent == "tokens"
     assert fold(*BASE, spent, e.BudgetChanged(by="ann", budget_usd=2.0)).budget_spent == ""
     assert fold(*BASE, spent, e.RunContinued(pid=2)).budget_spent == ""
+
+
+# ---------------------------------------------------------------- what people did and can take back
+
+
+START = (*BASE, generated(1, 0, 1), verified(1, "correct"), e.Pinned(by="ann", parent_id=1))
+"""Five events; #1 is pinned."""
+
+ACTS: list[e.Event] = [
+    e.RunPaused(by="bob", reason="lunch"),
+    e.Forced(by="bob", strategy="fusion", cluster=0),
+    e.Banned(by="bob", strategy="fusion"),
+    e.Injected(by="bob", name="mine.py", source="x"),
+    e.Pinned(by="bob", parent_id=None),
+    e.BudgetChanged(by="bob", iterations=30, budget_usd=9.0, patience=3),
+    e.Tagged(by="bob", candidate_id=1, tag="odd", note="look"),
+    e.Hinted(by="bob", text="use fewer warps"),
+]
+IGNORED = ("seq", "last_t", "elapsed", "log", "acts")
+
+
+def visible(state: RunState) -> dict[str, Any]:
+    """What an act may change."""
+    return {name: repr(value) for name, value in vars(state).items() if name not in IGNORED}
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: type(act).__name__)
+def test_an_act_is_taken_back_whole(act: e.Event) -> None:
+    before, done = fold(*START), fold(*START, act)
+    assert visible(done) != visible(before)
+    undone = fold(*START, act, e.Undone(by="ann", act=6))
+    assert visible(undone) == visible(before)
+    assert list(undone.acts) == list(before.acts) == [5]
+    assert undone.log[-1].text == f"ann took back: {done.acts[6].text}"
+
+
+def test_lifting_a_ban_is_taken_back_by_the_ban() -> None:
+    state = fold(*BASE, e.Banned(by="ann", strategy="fusion"), e.Unbanned(by="ann", strategy="fusion"))
+    assert not state.bans
+    state.apply(e.Undone(seq=5, by="ann", act=4))
+    assert state.bans == {(None, "fusion")}
+    state.apply(e.Undone(seq=6, by="ann", act=3))
+    assert not state.bans
+    assert acts.last_act(state) is None
+
+
+def test_a_tag_that_was_there_stays() -> None:
+    tag = e.Tagged(by="ann", candidate_id=0, tag="keep", note="first")
+    state = fold(*BASE, tag, e.Tagged(by="ann", candidate_id=0, tag="keep", note="second"), e.Undone(by="a", act=4))
+    assert (state.candidates[0].tags, state.candidates[0].note) == (["keep"], "first")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (e.Forced(by="ann", strategy="tiling"), selected(1, forced=3)),
+        (e.Forced(by="ann", strategy="tiling"), e.Noted(level="warning", text="no move is left", drops_force=3)),
+        (
+            e.Injected(by="ann", name="m1", source=""),
+            generated(1, None, 0, generator="inject"),
+        ),
+        (e.RunPaused(by="ann"), e.RunResumed(by="ann")),
+        (e.RunPaused(by="ann"), e.RunPaused(by="kbtui", reason="429", owner="provider")),
+        (e.BudgetChanged(by="ann", iterations=3), e.RunStopped(stopped_by="user", summary=SUMMARY), e.RunContinued(pid=1)),
+    ],
+)  # fmt: skip
+def test_what_has_had_its_effect_cannot_be_taken_back(events: tuple[e.Event, ...]) -> None:
+    assert fold(*BASE, events[0]).acts
+    assert not fold(*BASE, *events).acts
+
+
+def test_what_the_program_did_is_no_act() -> None:
+    state = fold(*BASE, e.RunPaused(by="kbtui", reason="429", owner="provider"))
+    assert not state.acts
+    assert state.log[-1].level == "warning"
+
+
+def test_only_so_many_are_kept() -> None:
+    state = fold(*BASE, *(e.Hinted(by="ann", text=str(i)) for i in range(acts.MOST_ACTS + 5)))
+    assert len(state.acts) == acts.MOST_ACTS
+    assert acts.last_act(state) is state.acts[acts.MOST_ACTS + 7]
+
+
+def test_an_act_that_is_not_there_changes_nothing() -> None:
+    before = fold(*START)
+    after = fold(*START, e.Undone(by="ann", act=99, text="ann banned fusion"))
+    assert visible(after) == visible(before)
+    assert after.log[-1].text == "ann took back: ann banned fusion"

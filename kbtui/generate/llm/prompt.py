@@ -45,9 +45,11 @@ class PromptWriter:
                 "source": parent.source.rstrip(),
             }
         system = self.templates.fill("system", {})
-        room = self.most_tokens - count(system) - count(self.templates.fill(name, fields))
+        # After the template and not in it: a template of the user's own knows of no hint.
+        hint = f"\n\n## A hint from the person who watches this run\n\n{state.hint}\n" if state.hint else ""
+        room = self.most_tokens - count(system) - count(self.templates.fill(name, fields)) - count(hint)
         fields["history"] = _as_fits(facts.attempts(state, parent if name == "frame" else None), room)
-        return _redacted(Message("system", system), Message("user", self.templates.fill(name, fields)))
+        return _redacted(Message("system", system), Message("user", self.templates.fill(name, fields) + hint))
 
     def again(self, first: tuple[Message, ...], reply: str, refused: Refused) -> tuple[Message, ...]:
         """What asks for a reply that can be used, after one that could not."""
