@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
+from kbtui.evaluate.profile import Gpm, GpmUnavailable, find_ncu
 from kbtui.state.records import DeviceInfo
 
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
@@ -22,8 +22,8 @@ def allowances(device: DeviceInfo) -> dict[str, str]:
 
 
 def _ncu() -> str:
-    if shutil.which("ncu") is None:
-        return "off: ncu is not on the PATH, GPM or unknown takes its place"
+    if find_ncu() is None:
+        return "off: ncu is not installed, GPM or unknown takes its place"
     try:
         limited = ADMIN_ONLY in DRIVER_PARAMETERS.read_text()
     except OSError:
@@ -42,8 +42,6 @@ def _counters(uuid: str) -> dict[str, str]:
 
 
 def _gpm(nvml: Any, uuid: str) -> str:
-    from kbtui.evaluate.profile import Gpm, GpmUnavailable
-
     try:
         Gpm(nvml, uuid).close()
     except GpmUnavailable as why:
