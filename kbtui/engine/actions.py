@@ -10,6 +10,10 @@ from kbtui.state.run_state import Candidate, Pull
 
 INJECTED = "inject"
 """The generator's name on a person's own version."""
+TUNED = "numbers"
+"""On one that the numeric search made."""
+DISPATCH = "dispatch"
+"""On one that picks among others by the sizes of its inputs."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,13 @@ class FindMoves:
 @dataclass(frozen=True)
 class Confirm:
     """Put what would become the best through the hidden stage."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class ChooseBaseline:
+    """In a run that began without a kernel: the candidate is what the others are compared with."""
 
     candidate: Candidate
 
@@ -116,7 +127,7 @@ class GiveUp:
     reason: str
 
 
-Judge = Compile | Prune | Verify | Time | FindMoves | Confirm | Promote
+Judge = Compile | Prune | Verify | Time | ChooseBaseline | FindMoves | Confirm | Promote
 """A step of a candidate through the judge."""
 Action = Judge | WriteBaseline | Generate | Repair | EndPull | TakeInjection | Choose | Finish | GiveUp
 Resource = Literal["lane", "compiler", ""]

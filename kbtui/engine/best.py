@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 from kbtui import paths
-from kbtui.state.records import BASELINE_ID, BestSummary, Summary
+from kbtui.state.records import BestSummary, Summary
 from kbtui.state.run_state import Candidate, RunState
 
 
 def best_of(state: RunState) -> int | None:
-    """The id of the best candidate; None until the baseline is timed.
+    """The id of the best candidate; None until the baseline is timed, or, in a run from scratch, chosen.
 
     Measured: only the verdict `faster` promotes over the baseline, the highest ratio wins. Modelled: only `not worse`
     promotes, the highest estimate above the baseline's wins. Of equals the older stays.
@@ -20,10 +20,10 @@ def best_of(state: RunState) -> int | None:
     baseline = state.baseline
     if baseline is None or not baseline.correct or baseline.timing is None:
         return None
-    best_id, best_figure = BASELINE_ID, 1.0
+    best_id, best_figure = baseline.id, 1.0
     for candidate in state.frontier:
         figure = promoting_figure(candidate)
-        if candidate.id != BASELINE_ID and figure is not None and figure > best_figure:
+        if candidate.id != baseline.id and figure is not None and figure > best_figure:
             best_id, best_figure = candidate.id, figure
     return best_id
 
@@ -72,6 +72,7 @@ def summary(state: RunState, stopped_by: str) -> Summary:
         cost_usd=state.cost_usd,
         tokens=state.tokens,
         stopped_by=stopped_by,
+        baseline_id=state.baseline_id,
     )
 
 

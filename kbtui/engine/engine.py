@@ -98,6 +98,7 @@ class Engine:
         spec = opening.completed(spec, state)
         problem = find_problem(spec.problem)
         policy, generator = self._parts.make_policy(spec), self._parts.make_generator(spec)
+        opening.require_start(problem, generator)
         # Before the lane: a missing key or an unknown price must not cost the time that torch takes to import.
         await self._stop.unless(generator.prepare(spec.parallel))
         hidden = self._parts.harden()
@@ -128,7 +129,7 @@ def _begin(spec: RunSpec, tools: Tools, facts: LaneFacts, hidden: str, cut_bytes
     started = emitter.state.started
     if started is None:
         started = emitter.emit(opening.started_event(spec, facts, tools.policy, generator, hidden))
-        for text in generator.notices(facts.problem, facts.device, tools.baseline_source, started.iterations):
+        for text in generator.notices(facts.problem, facts.device, tools.kernel_source, started.iterations):
             emitter.emit(e.Noted(level="info", text=text, source=generator.name))
     else:
         emitter.emit(opening.continued_event(spec, facts, started, generator, cut_bytes))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+import msgspec
+
 from kbtui.engine import cascade
 from kbtui.engine.actions import INJECTED
 from kbtui.engine.best import export_best
+from kbtui.engine.outcomes import unjudged
 from kbtui.engine.tools import Tools
 from kbtui.evaluate.lane import Evaluated, Lane
 from kbtui.evaluate.policy import static_policy
 from kbtui.history.evidence import make_card, write_card
 from kbtui.history.export import headed_source
 from kbtui.state import events as e
-from kbtui.state.records import BASELINE_ID, STRATEGIES, Correctness, KernelFacts, Timing, Verification
+from kbtui.state.records import STRATEGIES, Correctness, KernelFacts, Timing, Verification
 from kbtui.state.run_state import Candidate
 
 
@@ -23,7 +26,7 @@ async def compile_candidate(tools: Tools, candidate: Candidate) -> None:
     if candidate.generator == INJECTED and (twin := cascade.duplicate(tools.state, candidate)):
         tools.emitter.emit(twin)
         return
-    if candidate.id != BASELINE_ID and (against := _against_the_rules(tools, candidate)):
+    if candidate.id != tools.state.baseline_id and (against := _against_the_rules(tools, candidate)):
         tools.emitter.emit(e.Verified(candidate_id=candidate.id, verification=against))
         return
     tools.show("compiling", "", candidate.pull, candidate.id)
@@ -40,18 +43,37 @@ async def verify_candidate(tools: Tools, candidate: Candidate) -> None:
 
 
 async def time_candidate(tools: Tools, candidate: Candidate) -> None:
-    """Emits Timed. The GPU counters are left alone meanwhile."""
+    """Emits Timed. The GPU counters are left alone meanwhile.
+
+    Without a baseline the candidate is timed as one, and is it from then on if it has a time for every case.
+    """
     tools.show("timing", "", candidate.pull, candidate.id)
     report, kernels = tools.report(candidate), _kernels(candidate)
-    baseline = _timing(tools, BASELINE_ID) if candidate.id != BASELINE_ID else None
+    state = tools.state
+    first = state.baseline is None
+    baseline = state.baseline.timing if state.baseline is not None and state.baseline.id != candidate.id else None
     parent = _timing(tools, candidate.parent_id) if candidate.parent_id is not None else None
+
+    beside = tools.baseline_source or candidate.source
 
     def job(lane: Lane) -> Evaluated:
         with tools.sampler.paused():
-            return lane.time(candidate.source, kernels, baseline, tools.baseline_source, parent, report)
+            return lane.time(candidate.source, kernels, baseline, beside, parent, report)
 
     evaluated = await tools.lane.call(job, candidate.source)
-    tools.emitter.emit(e.Timed(candidate_id=candidate.id, timing=evaluated.timing, signature=evaluated.signature))
+    timing = evaluated.timing
+    if first and not all(case.ms or case.estimate_ms for case in timing.cases):
+        # Nothing could be compared with it on the cases that it lacks: it has no time, and the next one may be the first.
+        timing = msgspec.structs.replace(timing, verdict="unknown", ratio=None, low=None, high=None, estimate=None)
+    tools.emitter.emit(e.Timed(candidate_id=candidate.id, timing=timing, signature=evaluated.signature))
+    if first and not unjudged(candidate):
+        choose_baseline(tools, candidate)
+
+
+def choose_baseline(tools: Tools, candidate: Candidate) -> None:
+    """Emits BaselineChosen, once in a run."""
+    if tools.state.baseline is None:
+        tools.emitter.emit(e.BaselineChosen(candidate_id=candidate.id))
 
 
 async def find_moves(tools: Tools, candidate: Candidate) -> None:
@@ -79,7 +101,7 @@ def promote(tools: Tools, candidate: Candidate) -> None:
 
 def _against_the_rules(tools: Tools, candidate: Candidate) -> Verification | None:
     """What the source alone proves against the candidate; None when nothing."""
-    findings = static_policy(candidate.source, tools.baseline_source, tools.started.problem.entry)
+    findings = static_policy(candidate.source, tools.kernel_source, tools.started.problem.entry)
     if not findings:
         return None
     return Verification(

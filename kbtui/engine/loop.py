@@ -124,6 +124,8 @@ class Loop:
                 await judging.verify_candidate(tools, candidate)
             case a.Time(candidate):
                 await judging.time_candidate(tools, candidate)
+            case a.ChooseBaseline(candidate):
+                judging.choose_baseline(tools, candidate)
             case a.FindMoves(candidate):
                 await judging.find_moves(tools, candidate)
             case a.Confirm(candidate):

@@ -91,11 +91,20 @@ def discarded_unless_started(run_id: str) -> Iterator[None]:
         raise
 
 
+def require_start(problem: ProblemFolder, generator: Generator) -> None:
+    """Raises UsageError for a problem without a kernel and a generator that only changes one."""
+    if problem.empty and not generator.from_scratch:
+        raise UsageError(
+            f"{problem.kernel_file} is missing and {generator.name} only changes a kernel that is there: put one there, or "
+            "have a model write the first one with --generator llm"
+        )
+
+
 def keep_problem(run_id: str, problem: ProblemFolder) -> None:
-    """Keep what the run is about beside its journal: the problem's two files, as they were, without secrets."""
+    """Keep what the run is about beside its journal: the problem's files, as they were, without secrets."""
     folder = paths.run_dir(run_id) / "problem"
     folder.mkdir(mode=0o700, exist_ok=True)
-    for file in (problem.kernel_file, problem.problem_file):
+    for file in (problem.problem_file,) if problem.empty else (problem.kernel_file, problem.problem_file):
         (folder / file.name).write_text(redact(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 

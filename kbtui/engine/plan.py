@@ -16,9 +16,8 @@ from kbtui.engine import actions as a
 from kbtui.engine import cascade
 from kbtui.engine.actions import INJECTED, Action, needs, subject
 from kbtui.engine.best import best_of, promoting_figure
-from kbtui.engine.outcomes import baseline_failure, failed, mendable
+from kbtui.engine.outcomes import baseline_failure, failed, mendable, unjudged
 from kbtui.engine.stops import stop_reason
-from kbtui.state.records import BASELINE_ID
 from kbtui.state.run_state import Candidate, Pull, RunState
 
 
@@ -38,7 +37,7 @@ def ready_actions(state: RunState, limits: Limits, running: Collection[Action] =
     take the lane. [] means that only what runs, or a person, brings the run further. Finish and GiveUp come alone, and
     only when nothing runs.
     """
-    if state.baseline is not None and (failure := baseline_failure(state.baseline)):
+    if state.start is not None and (failure := baseline_failure(state.start)):
         return [] if running else [a.GiveUp(failure)]
     if _machine_failed(state):
         return []
@@ -54,24 +53,30 @@ def judge(state: RunState, candidate: Candidate) -> a.Judge | None:
     """The candidate's next stage; None when it came to its end."""
     if failed(candidate) or candidate.killed_by:
         return None
+    if candidate.empty:
+        return None if candidate.moves else a.FindMoves(candidate)
     if candidate.compilation is None:
         return a.Compile(candidate)
     if candidate.verification is None:
-        pruned = cascade.after_compiling(state, candidate) if candidate.id != BASELINE_ID else None
+        pruned = cascade.after_compiling(state, candidate) if candidate.id != state.baseline_id else None
         return a.Prune(candidate, pruned) if pruned is not None else a.Verify(candidate)
     if candidate.timing is None:
-        return a.Time(candidate)
+        # What others are compared with has to stand the hidden stage, too; nothing vouches for it as for a given kernel.
+        first = state.baseline is None and candidate.confirmation is None
+        return a.Confirm(candidate) if first else a.Time(candidate)
+    if state.baseline is None and not unjudged(candidate):
+        return a.ChooseBaseline(candidate)
     if not candidate.moves:
         return a.FindMoves(candidate)
     if _may_rise(state, candidate) and best_of(state) == candidate.id:
-        confirmed = candidate.id == BASELINE_ID or candidate.confirmation is not None
+        confirmed = candidate.id == state.baseline_id or candidate.confirmation is not None
         return a.Promote(candidate) if confirmed else a.Confirm(candidate)
     return None
 
 
 def _may_rise(state: RunState, candidate: Candidate) -> bool:
     """What is known without a look at all the others, which takes longer the longer the run is."""
-    if candidate.id in (BASELINE_ID, state.best_id):
+    if candidate.id in (state.baseline_id, state.best_id):
         return state.best_id is None
     return promoting_figure(candidate) is not None
 
@@ -96,10 +101,10 @@ def _continue(state: RunState, pull: Pull) -> Action:
 
 
 def _begin(state: RunState, limits: Limits, running: Collection[Action]) -> list[Action]:
-    """What is no step of a pull in flight. Until the baseline is judged, that and nothing else."""
-    if state.baseline is None:
+    """What is no step of a pull in flight. Until the start is judged, that and nothing else."""
+    if state.start is None:
         return [a.WriteBaseline()]
-    if action := judge(state, state.baseline):
+    if action := judge(state, state.start):
         return [action]
     choosing = sum(isinstance(action, a.Choose) for action in running)
     places = max(limits.pulls - len(state.open_pulls) - choosing, 0)
@@ -118,7 +123,8 @@ def _begin(state: RunState, limits: Limits, running: Collection[Action]) -> list
 def _strays(state: RunState) -> Iterator[a.Judge]:
     """Steps of candidates that no pull in flight judges: of the best, where a better one was in its way while its own pull
     lasted and was then found wrong; and of people's own versions."""
-    best = state.candidates.get(best_of(state) or BASELINE_ID)
+    best_id = best_of(state)
+    best = state.candidates.get(best_id) if best_id is not None else None
     if best is not None and best.pull in state.pulls and state.pulls[best.pull].ended and (step := judge(state, best)):
         yield step
     for candidate in state.candidates.values():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 
-from kbtui.engine.actions import INJECTED
+from kbtui.engine import numbers
+from kbtui.engine.actions import INJECTED, TUNED
 from kbtui.engine.commands import arm_name
 from kbtui.engine.outcomes import failed, unjudged
 from kbtui.engine.tools import Tools
@@ -15,22 +16,22 @@ from kbtui.search import cluster, reward
 from kbtui.search.arms import DUPLICATES
 from kbtui.search.policy import Choice, Purpose
 from kbtui.state import events as e
-from kbtui.state.records import BASELINE_ID, Owner
+from kbtui.state.records import BASELINE_ID, EMPTY_START, Owner
 from kbtui.state.run_state import Candidate, Pull
 from kbtui.text import redact
 
 
 def write_baseline(tools: Tools) -> None:
-    """Candidate 0 is the problem's kernel as it is."""
-    source = redact(tools.baseline_source)
+    """Candidate 0 is the problem's kernel as it is; where there is none, an empty start."""
+    source = redact(tools.kernel_source)
     tools.emitter.emit(
         e.Generated(
             candidate_id=BASELINE_ID,
             parent_id=None,
             pull=0,
             strategy=None,
-            generator="baseline",
-            move="baseline",
+            generator="baseline" if source else EMPTY_START,
+            move="baseline" if source else "empty start",
             source=source,
             source_digest=source_digest(source),
             syntax_digest=syntax_digest(source),
@@ -81,7 +82,10 @@ async def choose(tools: Tools, pull: int) -> bool:
         why = "no move of that kind is left" if choice is None else "it was banned since"
         text = f"{arm_name(forced.cluster, forced.strategy)}, forced by {forced.by}, cannot be played: {why}"
         tools.emitter.emit(e.Noted(level="warning", text=text, drops_force=forced.seq))
-    choices = tools.policy.propose(state, pull, 1)
+    tuned = await numbers.choose(tools, pull)
+    if state.status == "paused" and not state.steps:
+        return True  # a person paused the run meanwhile
+    choices = [tuned] if tuned is not None else tools.policy.propose(state, pull, 1)
     if choices:
         _select(tools, pull, choices[0], None)
     return bool(choices)
@@ -93,6 +97,9 @@ async def generate(tools: Tools, pull: Pull) -> None:
     nothing more, the strategy is no arm for this parent any more."""
     state = tools.state
     parent = state.candidates[pull.parent_id]
+    if pull.tuned:
+        await _tune(tools, pull, parent)
+        return
     tools.show("generating", f"{pull.strategy} from #{parent.id}", pull.number)
     duplicates: set[str] = set()
     cost, tokens = 0.0, 0
@@ -121,6 +128,17 @@ async def generate(tools: Tools, pull: Pull) -> None:
             return
         duplicates.add(written.move)
     _drop(tools, pull, parent, f"{DUPLICATES} duplicates in a row", cost, tokens, DUPLICATES)
+
+
+async def _tune(tools: Tools, pull: Pull, parent: Candidate) -> None:
+    """Write the version that the numeric search chose: no generator is asked, no model paid."""
+    tools.show("generating", f"{pull.tuned}, from #{parent.id}", pull.number)
+    made = await numbers.make(tools, pull, parent)
+    if made is None:
+        _drop(tools, pull, parent, f"{pull.tuned} leads to nothing that the run has not seen", 0.0, 0)
+        return
+    digest, written = made
+    _generated(tools, pull, written, written.source, digest, 0.0, 0)
 
 
 async def repair(tools: Tools, pull: Pull, broken: Candidate) -> None:
@@ -171,6 +189,7 @@ def _select(tools: Tools, pull: int, choice: Choice, forced: int | None) -> None
             runner_up=choice.runner_up,
             forced=forced,
             reason=choice.reason,
+            tuned=choice.tuned,
         )
     )
 
@@ -209,7 +228,7 @@ def _generated(
             parent_id=pull.parent_id,
             pull=pull.number,
             strategy=pull.strategy,
-            generator=tools.generator.name,
+            generator=TUNED if pull.tuned else tools.generator.name,
             move=written.move,
             source=source,
             source_digest=source_digest(source),
@@ -220,6 +239,7 @@ def _generated(
             model=written.model,
             reflection=written.reflection,
             repairs=repairs,
+            change=written.change,
         )
     )
 

@@ -19,14 +19,14 @@ from kbtui.telemetry.sampler import Sampler
 
 @dataclass(frozen=True)
 class Tools:
-    """The parts of a live run. `baseline_source` is what the problem's kernel.py holds."""
+    """The parts of a live run. `kernel_source` is what the problem's kernel.py holds, "" where there is none."""
 
     emitter: Emitter
     lane: LaneThread
     generator: Generator
     policy: Policy
     sampler: Sampler
-    baseline_source: str
+    kernel_source: str
 
     @property
     def state(self) -> RunState:
@@ -37,6 +37,14 @@ class Tools:
         """The run's first event; there is one before any step."""
         assert self.state.started is not None
         return self.state.started
+
+    @property
+    def baseline_source(self) -> str:
+        """What candidates are timed beside: the problem's kernel, or the first correct one of a run that began without; ""
+        before there is any."""
+        if self.kernel_source:
+            return self.kernel_source
+        return self.state.baseline.source if self.state.baseline is not None else ""
 
     def show(self, stage: str, text: str = "", pull: int = 0, candidate_id: int | None = None) -> None:
         """Let viewers know what is being done. Only from the loop's thread."""

@@ -130,6 +130,10 @@ class Oracle:
         }
         return msgspec.convert(self._ask({"compare": body}, memory)[0], wire.Compared)
 
+    def contract(self, key: wire.CaseKey) -> wire.Contract:
+        """What outputs on a case have to be like, by the reference alone. Raises EnvironmentFailure or ProblemError."""
+        return msgspec.convert(self._ask({"contract": msgspec.to_builtins(key)})[0], wire.Contract)
+
     def mutants(self) -> list[str]:
         """Names of the wrong outputs that can be made. Raises EnvironmentFailure."""
         return list(map(str, self._ask({"mutants": {}})[0]["mutants"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -30,6 +31,33 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def allowed(self) -> list[float]:
         return [max(ERROR_FACTOR * error, floor) for error, floor in zip(self.errors, self.floors, strict=True)]
+
+
+REFERENCE_CASE_S = 1.0
+"""What is taken for a baseline's time on a case where there is none."""
+
+
+def by_reference(contract: wire.Contract) -> Passed:
+    """The contract where no baseline shows one: the reference's dtypes and shapes, contiguous, the floors as limits."""
+    return Passed(
+        errors=(0.0,) * len(contract.floors),
+        floors=contract.floors,
+        tensors=tuple(map(_contiguous, contract.dtypes, contract.shapes)),
+        shared=contract.shared,
+        own=True,
+        handed=frozenset(),
+        own_dtype=contract.own_dtype,
+        seconds=REFERENCE_CASE_S,
+    )
+
+
+def _contiguous(dtype: str, shape: tuple[int, ...]) -> wire.TensorInfo:
+    strides: list[int] = []
+    step = 1
+    for length in reversed(shape):
+        strides.insert(0, step)
+        step *= max(length, 1)
+    return wire.TensorInfo(dtype=dtype, shape=shape, strides=tuple(strides), span=math.prod(shape), offset=0)
 
 
 def rejection(oracle: Oracle, key: wire.CaseKey, outputs: wire.Outputs, memory: Sequence[int], contract: Passed) -> str:

@@ -48,7 +48,8 @@ def static_policy(source: str, baseline_source: str, entry: str) -> list[Finding
     for name, line in sorted(_handed_over(tree), key=lambda one: one[1]):
         if name not in allowed and name not in seen:
             seen.add(name)
-            reason = f"line {line} hands work to {name}, which the baseline does not"
+            why = "which the baseline does not" if baseline_source else "which a kernel of its own has to do"
+            reason = f"line {line} hands work to {name}, {why}"
             findings.append(Finding(outcome="cheat", reason=reason, line=line))
     return findings
 

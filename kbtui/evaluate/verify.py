@@ -1,7 +1,8 @@
 """Correctness of a candidate: which cases, against what, and what each finding means for the verdict.
 
 A case counts only where the baseline passes. What the baseline does on a case (its error, the dtypes and strides of its
-outputs) is the contract there, and is kept for the next candidate.
+outputs) is the contract there, and is kept for the next candidate. A problem without a kernel has no such baseline: there the
+contract is what the reference returns, for every candidate alike, so that no verdict hangs on who came first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kbtui.evaluate.inlane.calls import AUDITED, ONCE, TWICE
 from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import HIDDEN
 from kbtui.evaluate.oracle import Oracle
-from kbtui.evaluate.outputs import Passed
+from kbtui.evaluate.outputs import Passed, by_reference
 from kbtui.evaluate.policy import static_policy
 from kbtui.evaluate.selftest import SelfTest
 from kbtui.state.records import Correctness, KernelFacts, Owner, Verification
@@ -34,10 +35,14 @@ DEADLINE_FACTOR = 10.0
 LARGEST_BLOCK = 1 << 16
 BEFORE_CASES = ("start", "load")
 """Stages in which a process has not come to any case yet."""
+ALL_TOO_MUCH = "every case is too much work for the interpreter"
+MOST_CHOICES = 4
+"""How often smaller cases are chosen for a candidate without a baseline that would show which are small enough."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not change from candidate to candidate: the problem and the kind of lane.
+    """What does not change from candidate to candidate: the problem and the kind of lane. `baseline_source` is "" where the
+    problem has no kernel.
 
     `timed` are further cases to check besides the boundary ones, which a fast device can afford. `parameters` go to the
     job as they are. `unchecked` are sentences about what this lane cannot check, `unchecked_dtypes` what it skips.
@@ -81,16 +86,20 @@ class Verifier:
             first = findings[0]
             outcome: Correctness = "invalid" if first.outcome == "invalid" else "cheat"
             return Verification(verdict=outcome, stage="policy", reason=first.reason)
-        plan = self._choose(_blocks(kernels), report)
-        keys = (*plan.keys, *self._given.timed)
-        if not keys:
-            return self._unknown("no case can be checked here", plan.notes)
-        usable = [key for key in keys if key in self._passed]
-        if not usable:
-            return self._nothing_passes(keys, is_baseline)
-        if is_baseline and keys[0] in self._failed and self._failed[keys[0]].verdict != "unknown":
-            return self._failed[keys[0]]
-        found = self._passed_baseline(usable) if is_baseline else self._check(source, kernels, usable, report)
+        for _ in range(MOST_CHOICES):
+            plan = self._choose(_blocks(kernels), report)
+            keys = (*plan.keys, *self._given.timed)
+            if not keys:
+                return self._unknown("no case can be checked here", plan.notes)
+            usable = [key for key in keys if key in self._passed]
+            if not usable:
+                return self._nothing_passes(keys, is_baseline)
+            if is_baseline and keys[0] in self._failed and self._failed[keys[0]].verdict != "unknown":
+                return self._failed[keys[0]]
+            found = self._passed_baseline(usable) if is_baseline else self._check(source, kernels, usable, report)
+            if self._given.baseline_source or found.reason != ALL_TOO_MUCH:
+                break
+            self._too_much(usable)
         notes = (*self._given.unchecked, *plan.notes, *self._notes(keys), *found.not_checked)
         return msgspec.structs.replace(found, not_checked=notes, seconds=clock.monotonic() - began)
 
@@ -103,7 +112,7 @@ class Verifier:
         report("hidden", "drawing cases")
         plan = self._oracle.plan(_blocks(kernels), self._given.unchecked_dtypes, (), salt)
         keys = [msgspec.structs.replace(key, draw=salt) for key in plan.keys]
-        self._judge_baseline(keys, report)
+        self._learn(keys, report)
         usable = [key for key in keys if key in self._passed]
         found = (
             self._check(source, (), usable, report) if usable else self._unknown("no hidden case can be checked", ())
@@ -116,7 +125,10 @@ class Verifier:
         )
 
     def selftest(self, report: Report) -> SelfTest:
-        """Whether the oracle rejects wrong outputs on the cases that the baseline passed so far. Raises EnvironmentFailure."""
+        """Whether the oracle rejects wrong outputs on the cases that the baseline passed so far; without a baseline, on those
+        that a first candidate would be checked on. Raises EnvironmentFailure and ProblemError."""
+        if not self._given.baseline_source:
+            self._choose([], report)
         timed = set(self._given.timed)
         small = {key: passed for key, passed in self._passed.items() if key not in timed}
         return selftest.run(self._oracle, small or self._passed, report)
@@ -144,9 +156,23 @@ class Verifier:
             too_much = [key for key, found in self._failed.items() if found.stage == TOO_MUCH]
             plan = self._oracle.plan(blocks, self._given.unchecked_dtypes, too_much)
             keys = (*plan.keys, *self._given.timed)
-            self._judge_baseline([key for key in keys if key not in self._passed and key not in self._failed], report)
+            self._learn([key for key in keys if key not in self._passed and key not in self._failed], report)
             if all(found.stage != TOO_MUCH for key in plan.keys if (found := self._failed.get(key)) is not None):
                 return plan
+
+    def _learn(self, keys: list[wire.CaseKey], report: Report) -> None:
+        """Find out what the contract is on cases that are new: from the baseline, or from the reference without one."""
+        if self._given.baseline_source:
+            self._judge_baseline(keys, report)
+        else:
+            self._passed.update((key, by_reference(self._oracle.contract(key))) for key in keys)
+
+    def _too_much(self, keys: Sequence[wire.CaseKey]) -> None:
+        """Have smaller cases chosen than these."""
+        for key in keys:
+            del self._passed[key]
+            reason = "too much work for the interpreter"
+            self._failed[key] = Verification(verdict="unknown", stage=TOO_MUCH, reason=reason, worst_case=key.name)
 
     def _judge_baseline(self, keys: list[wire.CaseKey], report: Report) -> None:
         """Run the baseline on cases it has not seen; a case that ends its process is passed over and the rest go on."""
@@ -231,7 +257,7 @@ class Verifier:
                 verdict="cheat", stage="verify", reason="it left the check before all cases were called"
             )
         if not check.checked:
-            return self._unknown("every case is too much work for the interpreter", ())
+            return self._unknown(ALL_TOO_MUCH, ())
         if not self._given.timed and (unseen := _unseen(kernels, check.launched)):
             reason = f"the timed cases launch {unseen}, which no case that is small enough to be checked here does"
             return self._unknown(reason, ())

@@ -213,6 +213,16 @@ class Compared(msgspec.Struct, frozen=True):
     own_dtype: bool = False
 
 
+class Contract(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The oracle's answer to what outputs have to be like; see `inlane.oracle.Oracle`."""
+
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    shared: tuple[int, ...]
+    floors: tuple[float, ...]
+    own_dtype: bool
+
+
 class CaseKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One set of inputs: a case's fields and what is done to its values. With the lane's seed it fixes every value."""
 

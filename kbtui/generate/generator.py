@@ -9,7 +9,7 @@ import msgspec
 
 from kbtui.errors import KbtuiError
 from kbtui.generate.desk import Desk
-from kbtui.state.records import DeviceInfo, ProblemInfo, Strategy
+from kbtui.state.records import DeviceInfo, NumberChange, ProblemInfo, Strategy
 from kbtui.state.run_state import Candidate
 
 
@@ -49,6 +49,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0
     model: str = ""
     reflection: str = ""
+    change: NumberChange | None = None
 
 
 class Exhausted(msgspec.Struct, frozen=True):
@@ -69,6 +70,8 @@ class Generator(ABC):
     name: str
     repairs: int = 0
     """How often a version that failed may be sent back (`repair`)."""
+    from_scratch: bool = False
+    """Whether it can write a first version where there is none: the request's parent has no source then."""
 
     async def prepare(self, parallel: int) -> None:  # noqa: B027  (most generators need nothing)
         """Get ready, before anything is spent on the run. `parallel` versions may be asked for at a time. Raises

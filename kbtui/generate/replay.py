@@ -40,6 +40,7 @@ class ReplayGenerator(Generator):
     """
 
     name = "replay"
+    from_scratch = True
 
     def __init__(self, replies: list[Reply]) -> None:
         self._replies = replies

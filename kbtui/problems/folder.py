@@ -17,7 +17,10 @@ from kbtui.problems.importing import KERNEL, PROBLEM, problem_digest
 
 @dataclass(frozen=True)
 class ProblemFolder:
-    """A problem that passed the static checks. `digest` is sha256 over both files; `summary` may be empty."""
+    """A problem that passed the static checks. `digest` is sha256 over its files; `summary` may be empty.
+
+    `kernel_source` is "" where there is no kernel.py: then a run has to write one from scratch.
+    """
 
     path: Path
     name: str
@@ -27,6 +30,11 @@ class ProblemFolder:
     entry: str
     kernel_source: str
     summary: str
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no kernel to start from."""
+        return not self.kernel_source
 
 
 def bundled() -> list[str]:
@@ -58,12 +66,15 @@ def find_problem(text: str) -> ProblemFolder:
 
 
 def read_folder(folder: Path) -> ProblemFolder:
-    """Read and check the problem in `folder`. Raises ProblemError."""
+    """Read and check the problem in `folder`; its kernel.py may be missing. Raises ProblemError."""
     kernel_file, problem_file = folder / KERNEL, folder / PROBLEM
-    kernel_source = _read(kernel_file, "the kernel to speed up")
+    # A link that leads nowhere is a kernel that is lost, not one that was never there.
+    missing = not kernel_file.exists() and not kernel_file.is_symlink() and problem_file.exists()
+    kernel_source = "" if missing else _read(kernel_file, "the kernel to speed up")
     problem_source = _read(problem_file, "its reference, cases and inputs")
     described = check_problem(problem_file, parse(problem_file, problem_source), folder)
-    check_kernel(kernel_file, parse(kernel_file, kernel_source), folder, described.entry)
+    if not missing:
+        check_kernel(kernel_file, parse(kernel_file, kernel_source), folder, described.entry)
     return ProblemFolder(
         path=folder,
         name=folder.name,

@@ -36,8 +36,8 @@ class Board:
         self.clusters = clusters_of(state)
         """The cluster of every candidate, by id."""
         self.members: dict[int, list[Candidate]] = {}
-        """The frontier's candidates by cluster, by id."""
-        for candidate in sorted(state.frontier, key=lambda candidate: candidate.id):
+        """What pulls may start from by cluster, by id: the frontier's candidates, or an empty start before there are any."""
+        for candidate in sorted(state.parents, key=lambda candidate: candidate.id):
             self.members.setdefault(self.clusters[candidate.id], []).append(candidate)
         self.playing = in_flight(state, self.clusters)
         self.log: dict[ArmKey, list[Play]] = {}

@@ -295,7 +295,7 @@ class BudgetSpent(Event, frozen=True, kw_only=True):
 
 class Generated(Event, frozen=True, kw_only=True):
     """A candidate's source exists. The baseline is candidate 0 with `pull` 0, no parent and no strategy; its `source` is ""
-    where the problem has no kernel."""
+    and its `generator` `EMPTY_START` where the problem has no kernel."""
 
     candidate_id: int
     parent_id: int | None

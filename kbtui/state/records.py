@@ -23,6 +23,8 @@ SpeedVerdict = Literal["faster", "slower", "same", "ambiguous", "not worse", "wo
 ReadingSource = Literal["ncu", "gpm", "model", "unknown"]
 Scalar = int | float | str | bool
 BASELINE_ID = 0
+EMPTY_START = "empty"
+"""The generator's name on candidate 0 of a run whose problem has no kernel."""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from kbtui.state import acts
 from kbtui.state import events as e
 from kbtui.state.records import (
     BASELINE_ID,
+    EMPTY_START,
     ArmScore,
     Compilation,
     NumberChange,
@@ -80,7 +81,7 @@ class Candidate(msgspec.Struct, kw_only=True):
     @property
     def empty(self) -> bool:
         """Whether it is the empty start of a run whose problem has no kernel."""
-        return self.id == BASELINE_ID and not self.source.strip()
+        return self.generator == EMPTY_START
 
     @property
     def correct(self) -> bool:

@@ -132,15 +132,29 @@ class TestFinding:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
-        ("missing", "remedy"), [("kernel.py", "put the kernel"), ("problem.py", "put its reference, cases and inputs")]
-    )
-    def test_a_missing_file(self, tmp_path: Path, missing: str, remedy: str) -> None:
+    def test_a_missing_problem(self, tmp_path: Path) -> None:
         path = folder(tmp_path)
-        (path / missing).unlink()
+        (path / "problem.py").unlink()
         sentence = refusal(path)
-        assert f"{missing} is missing" in sentence
-        assert remedy in sentence
+        assert "problem.py is missing" in sentence
+        assert "put its reference, cases and inputs" in sentence
+
+    def test_a_folder_with_neither_file_lacks_both(self, tmp_path: Path) -> None:
+        assert "kernel.py is missing: put the kernel" in refusal(tmp_path)
+
+    def test_a_missing_kernel_is_yet_to_be_written(self, tmp_path: Path) -> None:
+        path = folder(tmp_path)
+        with_kernel = find_problem(str(path)).digest
+        (path / "kernel.py").unlink()
+        found = find_problem(str(path))
+        assert (found.empty, found.kernel_source) == (True, "")
+        assert found.digest != with_kernel
+
+    def test_a_link_that_leads_nowhere_is_no_missing_kernel(self, tmp_path: Path) -> None:
+        path = folder(tmp_path)
+        (path / "kernel.py").unlink()
+        (path / "kernel.py").symlink_to("gone.py")
+        assert "kernel.py is missing: put the kernel" in refusal(path)
 
     def test_a_folder_in_place_of_a_file(self, tmp_path: Path) -> None:
         path = folder(tmp_path, problem=None)

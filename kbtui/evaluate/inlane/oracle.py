@@ -146,7 +146,7 @@ class Oracle:
 
     def answer(self, request: dict[str, Any], descriptors: list[int]) -> tuple[dict[str, Any], list[int]]:
         """One request, {"plan" | "describe" | "inputs" | "lent" | "shaped" | "room" | "rehearse" | "compare" |
-        "mutants" | "mutate": {...}}.
+        "contract" | "mutants" | "mutate": {...}}.
 
         "lent" is "inputs" by way of the device. Raises ProblemFault.
         """
@@ -168,6 +168,8 @@ class Oracle:
             return self._exchange.hand_out(self._arguments_without_values(Case(**body["fields"]), MOST_REAL))
         if what == "compare":
             return self._compare(body, descriptors), []
+        if what == "contract":
+            return self._contract(body), []
         if what == "mutants":
             return {"mutants": list(mutants(self._parameters))}, []
         if what == "mutate":
@@ -283,6 +285,33 @@ class Oracle:
             return f"argument {left} was not changed, though the reference changes it"
         stray = next((at for at in sorted(given) if at not in self._mutable), None)
         return "" if stray is None else f"writes to its input {stray}"
+
+    def _contract(self, key: dict[str, Any]) -> dict[str, Any]:
+        """What outputs have to be like where no baseline shows it: of the dtypes that the reference gives for the inputs as
+        they are, with its shapes, in memory of their own unless the reference returns an input.
+
+        Answer: {"dtypes", "shapes", "shared", "floors", "own_dtype"}, the floors of outputs, then of mutated arguments.
+        """
+        expected, arguments = self._expected(key), self._arguments(key)
+        given = {at: value for at, value in enumerate(arguments) if isinstance(value, torch.Tensor) and value.numel()}
+        memory = {value.untyped_storage().data_ptr(): at for at, value in given.items()}
+        try:
+            outputs = [tensor for _, tensor in self._problem.expected(arguments, Case(**key["fields"]))]
+        except ProblemFault:
+            # It computes in float64 only (half precision on a CPU, say): the inputs' dtype is what is wanted.
+            floating = next((one.dtype for one in given.values() if one.is_floating_point()), torch.float32)
+            outputs = [
+                torch.empty_like(tensor, dtype=floating if tensor.is_floating_point() else tensor.dtype)
+                for _, tensor in expected.outputs
+            ]
+        dtypes = [*(tensor.dtype for tensor in outputs), *(arguments[at].dtype for at in expected.mutated)]
+        return {
+            "dtypes": [describe(tensor)["dtype"] for tensor in outputs],
+            "shapes": [list(tensor.shape) for tensor in outputs],
+            "shared": [memory.get(tensor.untyped_storage().data_ptr(), -1) for tensor in outputs],
+            "floors": [floor_for(dtype, self._problem.precision, self._problem.tolerance) for dtype in dtypes],
+            "own_dtype": expected.own_dtype,
+        }
 
     # self-test
 

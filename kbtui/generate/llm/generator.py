@@ -45,6 +45,8 @@ OpenBackend = Callable[[LlmSettings, tuple[Weighted, ...]], Awaitable[Backend]]
 class LlmGenerator(Generator):
     """Has models write versions. `open_backend` is called by `prepare`, once."""
 
+    from_scratch = True
+
     def __init__(
         self,
         name: str,
