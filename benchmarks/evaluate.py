@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from kbtui.evaluate.lane import Lane, LaneSpec, open_lane
+from kbtui.evaluate.lane import Lane, LaneSpec
+from kbtui.evaluate.lanes import open_lane
 from kbtui.generate.rewrite import RewriteGenerator
 from kbtui.generate.tree.module import KernelModule
 from kbtui.problems.folder import ProblemFolder, bundled, find_problem

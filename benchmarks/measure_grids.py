@@ -19,7 +19,8 @@ from pathlib import Path
 
 from offline.grid import FORMAT, Grid, Point, unconnected, write_grid
 
-from kbtui.evaluate.lane import Lane, LaneFacts, LaneSpec, open_lane
+from kbtui.evaluate.lane import Lane, LaneFacts, LaneSpec
+from kbtui.evaluate.lanes import open_lane
 from kbtui.generate.digest import syntax_digest
 from kbtui.generate.moves.move import Move
 from kbtui.generate.moves.registry import all_moves

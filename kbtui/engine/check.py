@@ -16,7 +16,8 @@ from kbtui.errors import ProblemError
 from kbtui.evaluate import isolation
 from kbtui.evaluate.allowances import allowances
 from kbtui.evaluate.estimate import UNCERTAINTY
-from kbtui.evaluate.lane import Lane, LaneSpec, Report, open_lane
+from kbtui.evaluate.lane import Lane, LaneSpec, Report
+from kbtui.evaluate.lanes import open_lane
 from kbtui.evaluate.selftest import SelfTest
 from kbtui.history.evidence import Card, figure
 from kbtui.problems.folder import find_problem

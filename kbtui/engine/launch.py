@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from kbtui import clock, errors, paths
+from kbtui.engine.ready import Ready
 from kbtui.engine.spec import RunSpec, run_id_for
 from kbtui.errors import EnvironmentFailure, KbtuiError
 from kbtui.state.events import Event
@@ -20,13 +21,6 @@ from kbtui.state.records import Summary
 
 READY_TIMEOUT_S = 300.0
 """Importing torch from a cold network disk takes a minute or two; longer means that something hangs."""
-
-
-class Ready(msgspec.Struct, forbid_unknown_fields=True):
-    """The one line that a run process writes to its ready pipe: `error` "" means that the run has started."""
-
-    error: str = ""
-    kind: str = "KbtuiError"
 
 
 def start_run(spec: RunSpec, timeout_s: float = READY_TIMEOUT_S) -> str:

@@ -10,7 +10,8 @@ import msgspec
 from kbtui.engine.devices import choose_device
 from kbtui.engine.opening import recorded_state
 from kbtui.errors import UsageError
-from kbtui.evaluate.lane import LaneSpec, open_lane
+from kbtui.evaluate.lane import LaneSpec
+from kbtui.evaluate.lanes import open_lane
 from kbtui.generate.generator import Request
 from kbtui.generate.llm import tokens
 from kbtui.generate.llm.generator import preview_request

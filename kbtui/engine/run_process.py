@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from kbtui.engine.engine import Engine, Parts
-from kbtui.engine.launch import Ready
+from kbtui.engine.ready import Ready
 from kbtui.engine.recordings import recording_for
 from kbtui.engine.spec import RunSpec
 from kbtui.engine.stopping import Stopped
@@ -27,7 +27,7 @@ from kbtui.state.records import Summary
 def default_parts() -> Parts:
     """What real runs are made with."""
     from kbtui.evaluate.isolation import harden_run_process
-    from kbtui.evaluate.lane import open_lane
+    from kbtui.evaluate.lanes import open_lane
     from kbtui.generate.registry import make_generator
     from kbtui.history.database import History
     from kbtui.search.registry import make_policy

@@ -110,14 +110,3 @@ class Lane(ABC):
     @abstractmethod
     def close(self) -> None:
         """End all processes of the lane and remove its scratch folder. Never raises; may be called twice."""
-
-
-def open_lane(spec: LaneSpec) -> Lane:
-    """The lane for `spec.device`, not yet started."""
-    if spec.device == "cpu":
-        from kbtui.evaluate.cpu import CpuLane
-
-        return CpuLane(spec)
-    from kbtui.evaluate.cuda import CudaLane
-
-    return CudaLane(spec)

@@ -31,7 +31,7 @@ from engine_fakes import Run, journal, sequence, spec
 from kbtui import clock, paths
 from kbtui.engine import run_process
 from kbtui.engine.client import EngineGone, send
-from kbtui.engine.launch import Ready
+from kbtui.engine.ready import Ready
 from kbtui.engine.spec import RunSpec
 from kbtui.errors import EnvironmentFailure, HistoryError
 from kbtui.history.database import History

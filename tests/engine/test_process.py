@@ -18,7 +18,8 @@ from engine_fakes import Run, journal, sequence, spec
 from kbtui import paths
 from kbtui.engine import launch
 from kbtui.engine.client import EngineGone, RunClient, send
-from kbtui.engine.launch import Ready, run_here, start_run
+from kbtui.engine.launch import run_here, start_run
+from kbtui.engine.ready import Ready
 from kbtui.engine.run_process import run_in_foreground
 from kbtui.engine.spec import RunSpec
 from kbtui.errors import EnvironmentFailure, KbtuiError, ProblemError, UsageError

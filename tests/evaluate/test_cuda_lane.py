@@ -11,7 +11,8 @@ from kbtui.errors import EnvironmentFailure  # noqa: E402
 from kbtui.evaluate import wire  # noqa: E402
 from kbtui.evaluate.checks import Supplier  # noqa: E402
 from kbtui.evaluate.job import JobOrder  # noqa: E402
-from kbtui.evaluate.lane import LaneSpec, open_lane  # noqa: E402
+from kbtui.evaluate.lane import LaneSpec  # noqa: E402
+from kbtui.evaluate.lanes import open_lane  # noqa: E402
 from kbtui.evaluate.turns import Player, PlayerLost  # noqa: E402
 from kbtui.evaluate.zygotes import Zygote  # noqa: E402
 from kbtui.paths import library_dir  # noqa: E402

@@ -16,7 +16,8 @@ import pytest
 
 from kbtui.evaluate.cpu import CpuLane
 from kbtui.evaluate.job import Outcome
-from kbtui.evaluate.lane import LaneSpec, open_lane
+from kbtui.evaluate.lane import LaneSpec
+from kbtui.evaluate.lanes import open_lane
 from kbtui.state.records import KernelFacts, Verification
 
 pytest.importorskip("triton", reason="needs triton")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kbtui.evaluate.cpu import CpuLane
-from kbtui.evaluate.lane import LaneSpec, open_lane
+from kbtui.evaluate.lane import LaneSpec
+from kbtui.evaluate.lanes import open_lane
 from kbtui.state.records import KernelFacts, Verification
 
 pytest.importorskip("triton", reason="needs triton")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from kbtui.evaluate.lane import LaneSpec, open_lane
+from kbtui.evaluate.lane import LaneSpec
+from kbtui.evaluate.lanes import open_lane
 from kbtui.evaluate.policy import static_policy
 from kbtui.problems.folder import ProblemFolder, find_problem
 from kbtui.state.records import Compilation, Timing, Verification
