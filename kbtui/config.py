@@ -61,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     theme: str = ""
     ascii: bool = False
     mouse: bool = True
+    low_bandwidth: bool = False
+    keys: dict[str, tuple[str, ...]] = {}
 
     @property
     def interpreter(self) -> str:
@@ -218,6 +220,36 @@ def _parameters(value: object) -> dict[str, Scalar]:
     return dict(value)
 
 
+def _keys(value: object) -> dict[str, tuple[str, ...]]:
+    """Actions and their keys; whether they exist is the cockpit's business."""
+    wanted = 'a table of actions and their keys (`"cockpit.pause" = "P"`; `cockpit.pause=P,any.theme=f4` elsewhere)'
+    if isinstance(value, str):
+        pairs = [piece.strip().partition("=") for piece in value.split(",") if piece.strip()]
+        if not all(name and key for name, _, key in pairs):
+            raise ValueError(wanted)
+        return {name: (key,) for name, _, key in pairs}
+    if not isinstance(value, Mapping):
+        raise ValueError(wanted)
+    found: dict[str, tuple[str, ...]] = {}
+    for name, keys in _flat(value).items():
+        each = (keys,) if isinstance(keys, str) else tuple(keys) if isinstance(keys, list) else ()
+        if not each or not all(isinstance(key, str) and key for key in each):
+            raise ValueError(f"{wanted}, with a key or a list of keys for {clean_line(name, 60)}")
+        found[name] = each
+    return found
+
+
+def _flat(table: Mapping[str, object]) -> dict[str, object]:
+    """`{"cockpit": {"pause": "P"}}`, which is what TOML makes of `cockpit.pause` without quotes, by full names."""
+    out: dict[str, object] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            out |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            out[name] = value
+    return out
+
+
 _READERS: dict[str, Callable[[object], Any]] = {
     "generator": _text,
     "model": _text,
@@ -250,4 +282,6 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "theme": _text,
     "ascii": _yes_no,
     "mouse": _yes_no,
+    "low_bandwidth": _yes_no,
+    "keys": _keys,
 }

@@ -91,12 +91,30 @@ def themes(as_json: AsJson = False) -> None:
         output.note(each.reason)
 
 
-def keys(as_json: AsJson = False) -> None:
-    """List every key of the cockpit."""
-    from kbtui.tui.actions import ACTIONS, PLACES, key_name
+def keys(
+    as_json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation's page.")] = False,
+) -> None:
+    """List every key of the cockpit, as the configuration has them."""
+    from kbtui.tui.actions import ACTIONS, PLACES, key_name, keys_page
+    from kbtui.tui.keymap import read_keymap
 
+    settings, origins = load_settings()
+    keymap = read_keymap(settings.keys, origins["keys"])
     if as_json:
-        output.json([{"id": a.id, "place": a.place, "keys": a.keys, "help": a.help} for a in ACTIONS])
+        output.json(
+            [
+                {
+                    "id": a.id, "place": a.place, "name": a.full_id, "keys": keymap.keys_of(a), "help": a.help,
+                    "changed": a.full_id in keymap.changed,
+                }
+                for a in ACTIONS
+            ]
+        )  # fmt: skip
+        return
+    if markdown:
+        for each in keys_page(keymap.keys_of).splitlines():
+            output.line(each)
         return
     columns = (Column("where"), Column("keys"), Column("what it does"))
-    output.table(columns, [[PLACES[a.place], " ".join(map(key_name, a.keys)), a.help] for a in ACTIONS])
+    output.table(columns, [[PLACES[a.place], " ".join(map(key_name, keymap.keys_of(a))), a.help] for a in ACTIONS])

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from kbtui import __version__
 from kbtui.cli import about, check, control, history, new, output, prompt, run, runs
-from kbtui.cli.screen import Ascii, NoMouse, Theme, drawing_flags, open_cockpit
+from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme, drawing_flags, open_cockpit
 from kbtui.errors import KbtuiError
 from kbtui.text import clean_line, redact
 
@@ -64,6 +64,7 @@ def root(
     theme: Theme = None,
     plain: Ascii = False,
     no_mouse: NoMouse = False,
+    low_bandwidth: LowBandwidth = False,
 ) -> None:
     """Makes Triton kernels faster: generates variants, verifies and times them, and steers by a bandit.
 
@@ -75,7 +76,7 @@ def root(
         from kbtui.tui.terminal import require_terminal
 
         require_terminal("kbtui", "name a command, `kbtui --help` lists them")
-        raise typer.Exit(open_cockpit(None, drawing_flags(theme, plain, no_mouse)))
+        raise typer.Exit(open_cockpit(None, drawing_flags(theme, plain, no_mouse, low_bandwidth)))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,7 +11,7 @@ import typer
 
 from kbtui.cli import headless as printing
 from kbtui.cli import options, output
-from kbtui.cli.screen import Ascii, NoMouse, Theme, drawing_flags, open_cockpit
+from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme, drawing_flags, open_cockpit
 from kbtui.config import OBJECTIVES, Settings, load_settings
 from kbtui.errors import UnknownPriceError, UsageError
 
@@ -66,6 +66,7 @@ def run(
     theme: Theme = None,
     plain: Ascii = False,
     no_mouse: NoMouse = False,
+    low_bandwidth: LowBandwidth = False,
 ) -> None:
     """Search for a faster version of a kernel.
 
@@ -106,7 +107,7 @@ def run(
     elif detach:
         _run_detached(spec, as_json)
     else:
-        raise typer.Exit(_run_attended(spec, drawing_flags(theme, plain, no_mouse)))
+        raise typer.Exit(_run_attended(spec, drawing_flags(theme, plain, no_mouse, low_bandwidth)))
 
 
 def _require_one_way_to_watch(*, headless: bool, detach: bool, as_json: bool) -> None:

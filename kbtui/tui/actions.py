@@ -6,6 +6,7 @@ them equal. An action `pause` of the screen `cockpit` is carried out by the meth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from textual.binding import Binding
@@ -40,6 +41,11 @@ class Action:
     help: str
     writes: bool = False
     footer: int = 0
+
+    @property
+    def full_id(self) -> str:
+        """`place.id`: how the configuration and Textual name it."""
+        return f"{self.place}.{self.id}"
 
     @property
     def handler(self) -> str:
@@ -136,7 +142,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("cancel", "dialog", ("escape",), "cancel", "close without doing anything"),
 )
 
-_NAMES = {
+KEY_NAMES = {
     "question_mark": "?",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
@@ -145,11 +151,12 @@ _NAMES = {
     "pageup": "page up",
     "pagedown": "page down",
 }
+"""Textual key name -> what people call it, where the two differ."""
 
 
 def key_name(key: str) -> str:
     """A Textual key name as it is written for people."""
-    return _NAMES.get(key, key)
+    return KEY_NAMES.get(key, key)
 
 
 def actions_of(*places: str) -> list[Action]:
@@ -176,7 +183,7 @@ def bindings_of(*places: str) -> list[Binding]:
             show=False,
             # an input has arrow keys of its own, which must not win in a form
             priority=action.place == "form",
-            id=f"{action.place}.{action.id}",
+            id=action.full_id,
         )
         for action in actions_of(*places)
     ]
@@ -187,13 +194,19 @@ def footer_of(*places: str) -> list[Action]:
     return sorted((a for a in actions_of(*places) if a.footer), key=lambda a: a.footer)
 
 
-def keys_page() -> str:
-    """The documentation page of all keys, in Markdown: what `kbtui keys` prints."""
-    out = ["# Keys", "", "Every action is also in the help (`?`) and in the palette (`ctrl+p`)."]
+def keys_page(keys_of: Callable[[Action], tuple[str, ...]] = lambda action: action.keys) -> str:
+    """The documentation page of all keys, in Markdown: what `kbtui keys --markdown` prints."""
+    out = [
+        "# Keys",
+        "",
+        "Every action is also in the help (`?`) and in the palette (`ctrl+p`). By the name in the last column the `[keys]` table",
+        "of the [configuration](configuration.md#keys) gives an action other keys.",
+    ]
     for place, title in PLACES.items():
-        out += ["", f"## {title}", "", "| key | action | what it does |", "| --- | --- | --- |"]
+        out += ["", f"## {title}", "", "| key | action | what it does | name |", "| --- | --- | --- | --- |"]
         for action in actions_of(place):
-            keys = ", ".join(f"`{key_name(key)}`" for key in action.keys)
+            keys = ", ".join(f"`{key_name(key)}`" for key in keys_of(action))
             ask = " Changes the run." if action.writes else ""
-            out.append(f"| {keys} | {action.label} | {action.help[:1].upper()}{action.help[1:]}.{ask} |")
+            text = f"{action.help[:1].upper()}{action.help[1:]}.{ask}"
+            out.append(f"| {keys} | {action.label} | {text} | `{action.full_id}` |")
     return "\n".join(out) + "\n"

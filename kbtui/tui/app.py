@@ -5,35 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from textual.app import App
-from textual.css.stylesheet import Stylesheet
-from textual.filter import LineFilter, NoColor
 
 from kbtui.text import clean
 from kbtui.tui.clipboard import osc52, to_file
-from kbtui.tui.driver import KbtuiDriver
 from kbtui.tui.feed import LiveFeed, RunFeed
 from kbtui.tui.glyphs import to_ascii
-from kbtui.tui.monochrome import PlainFilter
+from kbtui.tui.keymap import Keymap
 from kbtui.tui.screens.base import KbtuiScreen
 from kbtui.tui.session import Session
 from kbtui.tui.terminal import Terminal, describe_terminal, require_terminal
-from kbtui.tui.themes import COLOURS, DEFAULT, PLAIN, load_themes
+from kbtui.tui.theming import ThemedApp
 
 if TYPE_CHECKING:
     from kbtui.state.commands import AnyCommand
+    from kbtui.tui.themes import BadTheme
 
 TICK_S = 0.5
 """Changes are gathered and painted this often."""
+SLOW_TICK_S = 2.0
+"""The same over a slow link (`--low-bandwidth`)."""
 TOAST_S = 4.0
 
 Severity = Literal["info", "warning", "error"]
 
 
-class KbtuiApp(App[int]):
+class KbtuiApp(ThemedApp):
     """A viewer of runs. `run_id` None opens the home screen."""
 
     CSS_PATH: ClassVar[Any] = ["styles/app.tcss", "styles/roles.tcss"]
@@ -50,43 +48,27 @@ class KbtuiApp(App[int]):
         read_only: bool = False,
         ascii: bool = False,
         theme: str | None = None,
+        low_bandwidth: bool = False,
+        keys: Keymap | None = None,
         terminal: Terminal | None = None,
         make_feed: Callable[[str], RunFeed] = LiveFeed,
     ) -> None:
         """`theme` None is the default for the terminal. `make_feed` is replaced in tests."""
-        self.terminal = terminal if terminal is not None else describe_terminal()
-        self.ascii_glyphs = ascii or self.terminal.ascii
-        plain = self.terminal.colours == "none"
-        self._themes, self._bad_themes = load_themes()
-        super().__init__(driver_class=KbtuiDriver, ansi_color=True if plain else None)
-        for each in self._themes.values():
-            self.register_theme(each)
-        self._plain_filter = PlainFilter() if plain else None
-        self._unknown_theme = theme if theme is not None and theme not in self._themes else None
-        self.theme = self._first_theme(theme)
-        # App.__init__ made the stylesheet with the variables of the theme before
-        self.stylesheet = Stylesheet(variables=self.get_css_variables())
+        known = terminal if terminal is not None else describe_terminal()
+        super().__init__(known, theme, low_bandwidth=low_bandwidth)
+        self.ascii_glyphs = ascii or known.ascii
         self.read_only = read_only
+        self.keys = keys if keys is not None else Keymap()
+        self.set_keymap(self.keys.for_textual())
         self._run_id = run_id
         self._make_feed = make_feed
         self.session: Session | None = None
         self._ticking = False
+        self._ticks = 0
         if self.ascii_glyphs:
             self.add_class("-ascii")
 
-    # ------------------------------------------------------------ themes and colours
-
-    def _first_theme(self, wanted: str | None) -> str:
-        if self.terminal.colours != "many" and PLAIN in self._themes:
-            return PLAIN
-        if wanted in self._themes:
-            return wanted
-        # the shipped default may be missing only from a broken installation; Textual's own theme is better than none
-        return DEFAULT if DEFAULT in self._themes else self.theme
-
-    def theme_names(self) -> list[str]:
-        """The themes that can be chosen."""
-        return list(self._themes)
+    # ------------------------------------------------------------ themes
 
     def next_theme(self) -> None:
         """Use the theme after the current one, and name it."""
@@ -96,35 +78,28 @@ class KbtuiApp(App[int]):
             self.theme = names[(at + 1) % len(names)]
             self.tell(f"theme {self.theme}")
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Textual's own themes, should one be in force, lack our roles: they get those of the default."""
-        base = self._themes.get(DEFAULT)
-        return (
-            dict(base.variables)
-            if base is not None
-            else dict.fromkeys((f"kb-{key}" for key in COLOURS), "ansi_default")
-        )
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = super().get_line_filters()
-        if self._plain_filter is None:
-            return filters
-        # Textual's own filter sends codes for the default colours
-        return [*(f for f in filters if not isinstance(f, NoColor)), self._plain_filter]
+    def tell_bad_themes(self, complaints: list[BadTheme]) -> None:
+        """One toast for all of them; the log has each."""
+        if not complaints:
+            return
+        first, more = complaints[0].reason, len(complaints) - 1
+        if self.session is not None:
+            for bad in complaints:
+                self.session.say(bad.reason, "warning")
+        self._toast(f"{first}; {more} more in the log" if more else first, "warning")
 
     # ------------------------------------------------------------ life
 
     async def on_mount(self) -> None:
         self._watch_signals()
-        self.set_interval(TICK_S, self.tick)
+        self.set_interval(SLOW_TICK_S if self.low_bandwidth else TICK_S, self.tick)
         if self._run_id is None:
             await self.go_home()
         else:
             await self.attach(self._run_id)
-        for bad in self._bad_themes:
-            self.tell(bad.reason, "warning")
-        if self._unknown_theme is not None:
-            self.tell(f"there is no theme {self._unknown_theme}: `kbtui themes` lists them", "warning")
+        self.watch_theme_files()
+        if self.unknown_theme is not None:
+            self.tell(f"there is no theme {self.unknown_theme}: `kbtui themes` lists them", "warning")
 
     def _watch_signals(self) -> None:
         """End in good order when the terminal or the system says so: the run does not care."""
@@ -157,7 +132,7 @@ class KbtuiApp(App[int]):
         from kbtui.tui.screens.cockpit import CockpitScreen
 
         await self._leave()
-        self.session = Session(self._make_feed(run_id), read_only=self.read_only)
+        self.session = Session(self._make_feed(run_id), read_only=self.read_only, sparklines=not self.low_bandwidth)
         await self.session.feed.start()
         await self.push_screen(CockpitScreen())
         self.run_worker(self.tick(), exit_on_error=True)
@@ -185,8 +160,10 @@ class KbtuiApp(App[int]):
             await self.session.advance()
         finally:
             self._ticking = False
+        self._ticks += 1
         if isinstance(self.screen, KbtuiScreen):
-            self.screen.paint()
+            # over a slow link, panes that nobody looks into are painted every other time
+            self.screen.paint_all(at_rest=self.low_bandwidth and self._ticks % 2 == 0)
 
     @property
     def why_no_commands(self) -> str:
@@ -258,13 +235,15 @@ def run_app(
     ascii: bool = False,
     theme: str | None = None,
     mouse: bool = True,
+    low_bandwidth: bool = False,
+    keys: Keymap | None = None,
 ) -> int:
     """Show the cockpit on a run, or the home screen; the exit status.
 
     Raises UsageError where there is no terminal to paint on, and whatever ended the app unexpectedly.
     """
     require_terminal("kbtui", "run with --headless, or look with `kbtui runs` and `kbtui history`")
-    app = KbtuiApp(run_id, read_only=read_only, ascii=ascii, theme=theme)
+    app = KbtuiApp(run_id, read_only=read_only, ascii=ascii, theme=theme, low_bandwidth=low_bandwidth, keys=keys)
     status = app.run(mouse=mouse)
     if app.failure is not None:
         raise app.failure

@@ -27,9 +27,10 @@ REPLIES = 200
 class Session:
     """What the screens read. `advance` is called once per tick."""
 
-    def __init__(self, feed: RunFeed, *, read_only: bool) -> None:
+    def __init__(self, feed: RunFeed, *, read_only: bool, sparklines: bool = True) -> None:
         self.feed = feed
         self.read_only = read_only
+        self._sparklines = sparklines
         self.state = RunState()
         self.replies: deque[LogLine] = deque(maxlen=REPLIES)
         """What this viewer's commands were answered, for its own log."""
@@ -134,7 +135,8 @@ class Session:
 
     def _remember(self, sample: GpuSampled) -> None:
         key = sample.uuid or sample.device
-        self.gpu_history.setdefault(key, deque(maxlen=HISTORY)).append(sample)
+        if self._sparklines:
+            self.gpu_history.setdefault(key, deque(maxlen=HISTORY)).append(sample)
         self.gpu_seen[key] = clock.monotonic()
 
     def _fail(self, text: str) -> None:

@@ -35,6 +35,8 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         super().__init__()
         self._styles_by_role: dict[str, Style] = {}
         self._composed = False
+        self.holds_back = False
+        """Whether panes without focus keep their changes to themselves for now; they are painted at the next tick."""
 
     @property
     def kbtui(self) -> KbtuiApp:
@@ -69,6 +71,16 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         whole = self.is_running and self.is_attached and self.app.is_running and self._composed
         if whole and self.is_current and not self.too_small:
             self.paint_panes()
+
+    def paint_all(self, *, at_rest: bool) -> None:
+        """Paint at a tick. `at_rest`: only the pane with the focus; the others follow at the next tick."""
+        self.holds_back = at_rest
+        self.paint()
+        self.holds_back = False
+        if not at_rest:
+            for view in self.query(LineView):
+                if view.is_late:
+                    view.repaint()
 
     def paint_panes(self) -> None:
         """Show what there is to show; called only while the screen is whole and in front."""

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.events import Key
 
 from kbtui.tui.actions import ACTIONS, PLACES, Action, key_name
+from kbtui.tui.keymap import Keymap
 from kbtui.tui.line import Line, LineBuilder, Lines, plain, text_line
 from kbtui.tui.screens.modal import Modal
 from kbtui.tui.views.numbers import figure
@@ -123,8 +124,8 @@ def _fits(item: Item, words: list[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _action_item(action: Action) -> Item:
-    keys = ", ".join(key_name(key) for key in action.keys)
+def _action_item(action: Action, keymap: Keymap) -> Item:
+    keys = ", ".join(key_name(key) for key in keymap.keys_of(action))
     out = LineBuilder().add(" ").left(keys, 13, "key").left(action.label, 14, "strong").add(action.help, "label")
     return Item(out.line(), f"action:{action.id}")
 
@@ -137,7 +138,7 @@ def help_screen(screen: KbtuiScreen[Any]) -> PickScreen:
         items.append(Item(text_line(f" {PLACES[place]}", "title")))
         for action in ACTIONS:
             if action.place == place:
-                item = _action_item(action)
+                item = _action_item(action, screen.kbtui.keys)
                 items.append(item if place in first else Item(item.line))
     return PickScreen("Help: every key; enter runs the chosen action", items, "no action has all these words")
 
@@ -145,7 +146,7 @@ def help_screen(screen: KbtuiScreen[Any]) -> PickScreen:
 def palette_screen(screen: KbtuiScreen[Any]) -> PickScreen:
     """Actions that can be run here, then candidates, then themes."""
     places = (*screen.PLACES, *screen.extra_places)
-    items = [_action_item(a) for a in ACTIONS if a.place in places and a.id not in ("palette",)]
+    items = [_action_item(a, screen.kbtui.keys) for a in ACTIONS if a.place in places and a.id not in ("palette",)]
     session = screen.kbtui.session
     if session is not None:
         for candidate in list(reversed(session.state.candidates.values()))[:CANDIDATES_MOST]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbtui.tui.actions import footer_of, key_name
+from kbtui.tui.keymap import Keymap
 from kbtui.tui.line import Line, LineBuilder, Lines, text_line
 from kbtui.tui.widgets.line_view import LineView
 
@@ -39,13 +40,14 @@ class Footer(Strip):
         self.update_line()
 
     def update_line(self) -> None:
-        self.set_lines([footer_line(self._places, self.size.width, self._labels)])
+        keymap = self._kbtui_screen.kbtui.keys
+        self.set_lines([footer_line(self._places, self.size.width, self._labels, keymap)])
 
 
-def footer_line(places: tuple[str, ...], width: int, labels: dict[str, str]) -> Line:
+def footer_line(places: tuple[str, ...], width: int, labels: dict[str, str], keymap: Keymap) -> Line:
     """` space pause   s step ...   ? help   q detach`: the last two always, of the others as many as fit."""
     gap = 1 if width < 100 else 2
-    parts = [(a, key_name(a.keys[0]), labels.get(a.id, a.label)) for a in footer_of(*places)]
+    parts = [(a, key_name(keymap.keys_of(a)[0]), labels.get(a.id, a.label)) for a in footer_of(*places)]
     sizes = {action.id: len(key) + len(label) + 2 + gap for action, key, label in parts}
     kept = {"help", "detach"}
     room = width - sum(sizes.get(name, 0) for name in kept)
