@@ -69,6 +69,8 @@ def summary_lines(summary: Summary) -> list[str]:
         lines.append(f"cost ${summary.cost_usd:.2f}, {summary.tokens} tokens")
     if summary.best is None:
         return [*lines, "no candidate was verified and timed"]
+    if summary.baseline_id:
+        lines.append(f"baseline #{summary.baseline_id}, the first correct version: there was no kernel to begin with")
     return [*lines, f"best #{summary.best.candidate_id}  {figure(summary.best)}", f"exported to {summary.best.path}"]
 
 

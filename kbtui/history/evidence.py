@@ -13,6 +13,7 @@ import msgspec
 
 from kbtui.errors import UsageError
 from kbtui.state.records import (
+    BASELINE_ID,
     CaseInfo,
     DeviceInfo,
     KernelFacts,
@@ -29,6 +30,10 @@ CARD_VERSION = 1
 MOST_BYTES = 8 << 20
 ORIGIN = (
     "three times the baseline's own error on the case, but no less than the problem's tolerance or the dtype's floor"
+)
+
+ORIGIN_FROM_SCRATCH = (
+    "the problem's tolerance or the dtype's floor; there was no kernel whose own error would show more"
 )
 
 
@@ -74,6 +79,15 @@ class Card(Record, frozen=True, kw_only=True):
     versions: dict[str, str]
     tokens: int
     cost_usd: float
+    baseline_id: int | None = BASELINE_ID
+    """The candidate that the figure is against; not 0 where the run began without a kernel."""
+
+
+def baseline_name(state: RunState) -> str:
+    """What the run's ratios are against, as people read it."""
+    if not state.from_scratch:
+        return "the baseline"
+    return f"#{state.baseline_id}, the first correct version of a run that began without a kernel"
 
 
 def make_card(state: RunState, candidate: Candidate) -> Card:
@@ -108,6 +122,8 @@ def make_card(state: RunState, candidate: Candidate) -> Card:
         versions=started.versions,
         tokens=state.tokens,
         cost_usd=state.cost_usd,
+        baseline_id=state.baseline_id,
+        tolerance_origin=ORIGIN if not state.from_scratch else ORIGIN_FROM_SCRATCH,
     )
 
 
@@ -167,6 +183,7 @@ def page(card: Card) -> str:
         *(f"  from       {_ancestor(one)}" for one in card.chain),
         f"device       {card.device.name}, target {card.device.target}; times are {card.timing_kind}",
         f"verdict      {card.timing.verdict}: {figure(card)}",
+        *_from_scratch(card),
         f"noise floor  {_noise(card)}",
         "",
         *_correctness(card),
@@ -180,6 +197,12 @@ def page(card: Card) -> str:
         f"spent        {card.tokens} tokens, {card.cost_usd:.4f} USD in the run",
     ]
     return "".join(clean_line(line) + "\n" for line in lines)
+
+
+def _from_scratch(card: Card) -> list[str]:
+    if not card.baseline_id:
+        return []
+    return [f"baseline     #{card.baseline_id}, the first correct version: the run began without a kernel"]
 
 
 def figure(card: Card) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from kbtui import __version__
 from kbtui.errors import UsageError
-from kbtui.history.evidence import make_card, write_card
+from kbtui.history.evidence import baseline_name, make_card, write_card
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.text import clean_line
 
@@ -88,15 +88,17 @@ def _chosen(state: RunState, candidate_id: int | None) -> Candidate:
 def _header(state: RunState, candidate: Candidate) -> list[str]:
     started = state.started
     assert started is not None
-    made = "the baseline" if candidate.strategy is None else f"{candidate.strategy} · {candidate.move}"
+    made = candidate.move if candidate.strategy is None else f"{candidate.strategy} · {candidate.move}"
+    if candidate.id == state.baseline_id:
+        made = "the baseline" if candidate.strategy is None else f"the baseline ({made})"
     return [
         f"Exported by kbtui {__version__} from run {started.run_id}.",
         f"Candidate #{candidate.id}, {made}; problem {started.problem.name}, sha256 {started.problem.digest[:16]}.",
-        f"{candidate.status} on {started.device.name}: {_figure(candidate)}.",
+        f"{candidate.status} on {started.device.name}: {_figure(candidate, baseline_name(state))}.",
     ]
 
 
-def _figure(candidate: Candidate) -> str:
+def _figure(candidate: Candidate, baseline: str) -> str:
     timing = candidate.timing
     if timing is None:
         return "not timed"
@@ -104,7 +106,7 @@ def _figure(candidate: Candidate) -> str:
         interval = (
             f" [{timing.low:.2f}, {timing.high:.2f}]" if timing.low is not None and timing.high is not None else ""
         )
-        return f"{timing.ratio:.2f}x{interval} against the baseline, measured"
+        return f"{timing.ratio:.2f}x{interval} against {baseline}, measured"
     if timing.estimate is not None:
-        return f"~{timing.estimate:.2f} est against the baseline, modelled and not measured"
+        return f"~{timing.estimate:.2f} est against {baseline}, modelled and not measured"
     return "no time"

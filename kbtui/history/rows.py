@@ -135,6 +135,7 @@ def _run(run_id: str, state: RunState) -> list[Row]:
             "pulls": state.pulls_ended,
             "candidates": len(state.candidates),
             "correct": len(state.frontier),
+            "baseline_id": state.baseline_id,
             "best_id": state.best_id,
             "best_verdict": best.verdict if best else None,
             "best_ratio": best.ratio if best else None,

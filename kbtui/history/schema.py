@@ -13,7 +13,7 @@ from kbtui.history.tables import TABLES, Table
 if TYPE_CHECKING:
     import duckdb
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised with every change of a table or view; `MIGRATIONS` then says how to get there from the version before."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
@@ -23,6 +23,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "completion_tokens integer, cached_tokens integer, tokens integer, counted_by varchar, cost_usd double, "
         "seconds double, first_token_s double, recorded varchar, primary key (run_id, seq))",
     ),
+    2: ("alter table runs add column baseline_id integer default 0",),
 }
 """Version -> statements that lead from it to the next. Views are made anew after every migration."""
 

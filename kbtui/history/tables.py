@@ -28,7 +28,7 @@ class Table(msgspec.Struct, frozen=True):
 _RUN = Column("run_id", "VARCHAR", "The run, as `kbtui runs` names it")
 _AT = Column("happened_at", "TIMESTAMP", "When it happened (UTC)")
 _SEQ = Column("seq", "BIGINT", "Number of the event in the run's journal")
-_CANDIDATE = Column("candidate_id", "INTEGER", "The candidate; 0 is the baseline")
+_CANDIDATE = Column("candidate_id", "INTEGER", "The candidate; 0 is the baseline, or an empty start")
 _STRATEGY = Column("strategy", "VARCHAR", "tiling, vectorization, fusion, pipeline, reordering or access_layout")
 
 RUNS = Table(
@@ -73,6 +73,11 @@ RUNS = Table(
         Column("pulls", "INTEGER", "Pulls that ended; those dropped before a candidate existed do not count"),
         Column("candidates", "INTEGER", "Candidates, the baseline included"),
         Column("correct", "INTEGER", "Candidates verified correct, the baseline included"),
+        Column(
+            "baseline_id",
+            "INTEGER",
+            "What others are compared with: 0, or the first correct candidate of a run that began without a kernel",
+        ),
         Column("best_id", "INTEGER", "Best candidate; NULL when there is none"),
         Column("best_verdict", "VARCHAR", "The best candidate's speed verdict"),
         Column("best_ratio", "DOUBLE", "Measured: baseline time / best time"),

@@ -144,7 +144,7 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
 
     def _other_name(self) -> str:
         other = self._other()
-        word = "baseline" if other is not None and other.id == 0 else self.against
+        word = "baseline" if other is not None and other.id == self._state.baseline_id else self.against
         return f"{word} #{other.id}" if other is not None else "nothing"
 
     def do_diff_other(self) -> None:

@@ -60,10 +60,17 @@ def best_line(session: Session, width: int) -> Line:
     if session.status in ("crashed", "missing", "stale") and not session.read_only:
         return crop(LineBuilder().add(f" {g.ALARM} ", "warn").add(session.why_no_commands, "warn").line(), width)
     if best is None or best.timing is None:
+        if state.from_scratch:
+            return text_line(
+                " no kernel yet: models write one from scratch, the first correct one is the baseline", "dim"
+            )
         return text_line(" no candidate has been timed yet", "dim")
     out = LineBuilder().add(f" {g.BEST} best ", "accent").add(f"#{best.id} ", "accent")
     text, role = n.figure(best)
-    out.add(text or "1.00x" if best.ratio is not None or best.id else "baseline", "accent" if role == "text" else role)
+    plain = best.id == state.baseline_id
+    out.add(text or ("baseline" if plain else "1.00x"), "accent" if role == "text" else role)
+    if state.from_scratch:
+        out.gap().add("the baseline" if plain else f"over #{state.baseline_id}", "label")
     timing = best.timing
     if interval := n.interval_text(timing):
         out.gap().add(interval, "text")

@@ -158,6 +158,8 @@ def candidate_line(state: RunState, candidate: Candidate, row: Row, width: int) 
 def marks(state: RunState, candidate: Candidate) -> list[str]:
     """What people did to a candidate, in brackets."""
     words = ["[pinned]"] if candidate.id == state.pinned else []
+    if state.from_scratch and candidate.id == state.baseline_id:
+        words.append("[baseline]")
     return words + [f"[{tag}]" for tag in candidate.tags]
 
 
@@ -167,7 +169,12 @@ def _right(state: RunState, candidate: Candidate, width: int, *, working: bool) 
     is_best = candidate.id == state.best_id
     verdict = 11 if width < 70 else 22
     out = LineBuilder()
-    if candidate.id == 0 and candidate.ratio is None and not state.modelled and candidate.timing is not None:
+    if (
+        candidate.id == state.baseline_id
+        and candidate.ratio is None
+        and not state.modelled
+        and candidate.timing is not None
+    ):
         text = "1.00x"
     out.right(text, 10 if state.modelled else 7, "accent" if is_best and role == "text" else role)
     if width >= 66:
@@ -181,7 +188,8 @@ def _right(state: RunState, candidate: Candidate, width: int, *, working: bool) 
     why = evidence(candidate)
     if why and verdict > 12:
         return out.left(f"{word}: {why}", verdict, verdict_role)
-    return out.left("" if candidate.id == 0 and word in ("same", "unknown") else word, verdict, verdict_role)
+    plain = candidate.id == state.baseline_id and word in ("same", "unknown")
+    return out.left("" if plain else word, verdict, verdict_role)
 
 
 def _shortened(rails: str) -> str:
