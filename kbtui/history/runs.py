@@ -48,6 +48,8 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     stopped_by: str = ""
     pid: int | None = None
     error: str = ""
+    tags: tuple[str, ...] = ()
+    """Words that people gave its candidates."""
 
 
 def run_ids() -> list[str]:
@@ -159,6 +161,7 @@ def _summary(path: Path, size: int, mtime_ns: int) -> tuple[str, RunEntry]:  # n
         best_verdict=best.timing.verdict if best and best.timing else "",
         cost_usd=state.cost_usd,
         stopped_by=state.stopped_by,
+        tags=tuple(sorted({tag for candidate in state.candidates.values() for tag in candidate.tags})),
     )
 
 
