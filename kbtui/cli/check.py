@@ -101,7 +101,10 @@ class _Stages:
 
 
 def _print(checked: Checked, subject: str) -> None:
-    output.line(f"{checked.problem} on {checked.device}: {subject} is {checked.verdict}")
+    if checked.subject == "reference":
+        output.line(f"{checked.problem} on {checked.device}: no kernel yet; the reference works on its cases")
+    else:
+        output.line(f"{checked.problem} on {checked.device}: {subject} is {checked.verdict}")
     for name, state in checked.machine.items():
         output.line(state if name == "GPU" else f"{name}: {state}")
     if checked.selftest is not None:
@@ -111,6 +114,9 @@ def _print(checked: Checked, subject: str) -> None:
         _print_worst(checked)
         for text in checked.detail.splitlines():
             output.line(f"  {text}")
+        return
+    if checked.subject == "reference":
+        output.line("a model writes the first one: kbtui run PROBLEM --generator llm --model PROVIDER/NAME")
         return
     output.line(f"{checked.cases_checked} cases checked in {checked.seconds:.1f} s")
     _print_worst(checked)

@@ -34,12 +34,13 @@ from kbtui.state.records import (
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """The judgement of one source.
 
-    `subject` is the baseline when the baseline itself failed, whatever was asked. `timing` and `signature` are None unless
+    `subject` is the baseline when the baseline itself failed, whatever was asked; the reference when a problem has no kernel
+    and none was given, so that only the oracle was tried. `timing` and `signature` are None unless
     it is correct; the other fields are those of Compilation or Verification, whichever came last. `selftest` is None when
     the baseline did not pass. `machine` says what a lane may do here. `seconds` include the start of the lane.
     """
 
-    subject: Literal["baseline", "candidate"]
+    subject: Literal["baseline", "candidate", "reference"]
     problem: str
     device: str
     timing_kind: TimingKind
@@ -88,6 +89,7 @@ def repeat(card: Card, *, python: str, report: Report) -> Repeated:
         python=python,
         seed=card.seed + 1,
         report=report,
+        baseline=card.baseline_source,
     )
     return Repeated(
         said=f"{card.timing.verdict}: {figure(card)}", agrees=_agrees(card.timing, checked), checked=checked
@@ -104,11 +106,19 @@ def _agrees(said: Timing, checked: Checked) -> bool:
 
 
 def check_source(
-    problem: str, source: str | None, *, device: str, target: str, python: str, seed: int, report: Report
+    problem: str,
+    source: str | None,
+    *,
+    device: str,
+    target: str,
+    python: str,
+    seed: int,
+    report: Report,
+    baseline: str = "",
 ) -> Checked:
     """Compile, verify and time `source`, or the problem's own kernel when None.
 
-    Raises ProblemError or EnvironmentFailure; a failure of the source is a result.
+    A problem without a kernel has nothing to compare with unless `baseline` says what. Raises ProblemError or EnvironmentFailure; a failure of the source is a result.
     """
     folder = find_problem(problem)
     device = choose_device(device)
@@ -121,7 +131,7 @@ def check_source(
         try:
             report("starting", f"a lane on {device}")
             lane.start()
-            checked = _judged(lane, folder.kernel_source, source, report)
+            checked = _judged(lane, folder.kernel_source or baseline, source, report)
             held = {**checked.isolation, "run process not readable": hidden}
             checked = msgspec.structs.replace(checked, isolation=held, machine=allowances(lane.facts.device))
         finally:
@@ -130,18 +140,26 @@ def check_source(
 
 
 def _judged(lane: Lane, baseline: str, source: str | None, report: Report) -> Checked:
-    base = _judge(lane, baseline, None, baseline, report)
+    if not baseline:
+        found = _reference(lane) if source is None else _judge(lane, source, None, source, report, "candidate")
+        return msgspec.structs.replace(found, selftest=lane.selftest(report))
+    base = _judge(lane, baseline, None, baseline, report, "baseline")
     if base.timing is None:
         # Without a baseline that holds nothing can be compared with it: its fault is the answer either way.
         return base
-    found = base if source is None else _judge(lane, source, base.timing, baseline, report)
+    found = base if source is None else _judge(lane, source, base.timing, baseline, report, "candidate")
     return msgspec.structs.replace(found, selftest=lane.selftest(report))
 
 
-def _judge(lane: Lane, source: str, against: Timing | None, baseline: str, report: Report) -> Checked:
+def _reference(lane: Lane) -> Checked:
+    """The oracle opened the problem, made inputs and computed what is expected; there is no source to judge."""
+    return msgspec.structs.replace(_unjudged(lane, "reference"), verdict="correct", stage="reference")
+
+
+def _unjudged(lane: Lane, subject: Literal["baseline", "candidate", "reference"]) -> Checked:
     facts = lane.facts
-    judged = Checked(
-        subject="baseline" if against is None else "candidate",
+    return Checked(
+        subject=subject,
         problem=facts.problem.name,
         device=facts.device.name,
         timing_kind=facts.timing,
@@ -153,6 +171,17 @@ def _judge(lane: Lane, source: str, against: Timing | None, baseline: str, repor
         isolation=facts.isolation,
         versions=facts.versions,
     )
+
+
+def _judge(
+    lane: Lane,
+    source: str,
+    against: Timing | None,
+    baseline: str,
+    report: Report,
+    subject: Literal["baseline", "candidate"],
+) -> Checked:
+    judged = _unjudged(lane, subject)
     compiled = lane.compile(source, report)
     judged = msgspec.structs.replace(
         judged,

@@ -81,6 +81,8 @@ class Card(Record, frozen=True, kw_only=True):
     cost_usd: float
     baseline_id: int | None = BASELINE_ID
     """The candidate that the figure is against; not 0 where the run began without a kernel."""
+    baseline_source: str = ""
+    """Its source, where the problem does not hold it."""
 
 
 def baseline_name(state: RunState) -> str:
@@ -123,6 +125,7 @@ def make_card(state: RunState, candidate: Candidate) -> Card:
         tokens=state.tokens,
         cost_usd=state.cost_usd,
         baseline_id=state.baseline_id,
+        baseline_source=baseline.source if state.from_scratch and baseline is not None else "",
         tolerance_origin=ORIGIN if not state.from_scratch else ORIGIN_FROM_SCRATCH,
     )
 
