@@ -141,9 +141,12 @@ class JournalReader:
         """Bytes read so far: always just behind a newline."""
         self.seq = 0
         """The number of the last event read; also the number of the last line."""
+        self.behind = False
+        """Whether a limited `read` left something for the next one."""
 
-    def read(self) -> list[e.Event]:
-        """The events completed since the last call; none when the file does not exist (yet).
+    def read(self, limit: int | None = None) -> list[e.Event]:
+        """The events completed since the last call; none when the file does not exist (yet). With a `limit`, those in about so
+        many bytes: `behind` then says whether there is more.
 
         Raises JournalError naming file and line when a complete line is not the next event, when the journal shrank
         below what was read, or when a newer kbtui wrote it. The events before a bad line are then not returned.
@@ -156,7 +159,9 @@ class JournalReader:
                         f"{self.path} shrank from {self.offset} to {size} bytes: another run took its place"
                     )
                 file.seek(self.offset)
-                block = file.read()
+                block = file.read(limit)
+                if limit is not None and len(block) == limit:
+                    block += file.readline()  # the limit may fall into a line, which may be longer than the limit
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -165,6 +170,7 @@ class JournalReader:
         events = self._decode(block[:complete])
         self.offset += complete
         self.seq += len(events)
+        self.behind = complete == len(block) > 0 and self.offset < size
         return events
 
     def _decode(self, block: bytes) -> list[e.Event]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kbtui.engine.client import RunClient
     from kbtui.state.commands import AnyCommand, Reply
 
+CHUNK = 2 << 20
+"""Bytes of the journal taken at a time: a long one is never in memory as a whole."""
 RETRY_S = 1.0
 """How often a viewer looks whether a run process (again) listens."""
 
@@ -32,6 +34,8 @@ class RunFeed(ABC):
     run_id: str
     connected: bool = False
     held: bool = False
+    behind: bool = False
+    """Whether the last `poll` left events that are there already for the next one."""
     refusal: str = ""
     """Why a process that is there cannot be talked to, such as another protocol version."""
 
@@ -73,7 +77,8 @@ class LiveFeed(RunFeed):
 
     async def poll(self) -> list[Event]:
         # In a thread: the first read of a long journal takes a while, and the disk may be a slow network one.
-        events = await asyncio.to_thread(self._reader.read)
+        events = await asyncio.to_thread(self._reader.read, CHUNK)
+        self.behind = self._reader.behind
         transient, self._transient = self._transient, {}
         return [*events, *transient.values()]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kbtui import clock
 from kbtui.errors import JournalError, KbtuiError
-from kbtui.state.events import GpuSampled
+from kbtui.state.events import Event, GpuSampled
 from kbtui.state.run_state import LogLine, RunState
 from kbtui.tui.feed import RunFeed
 
@@ -40,6 +40,8 @@ class Session:
         self.error: str = ""
         """Why the journal can no longer be followed; the state is what was read before."""
         self.loaded = False
+        self.marked: int | None = None
+        """The candidate that this viewer compares others with."""
         self.version = 0
         """Raised whenever something that a screen may show has changed."""
         self._link = (False, False, "")
@@ -123,14 +125,18 @@ class Session:
         self.version += 1
 
     async def _fold(self) -> None:
-        events = await self.feed.poll()
+        await self._fold_these(await self.feed.poll())
+        while self.feed.behind:
+            await self._fold_these(await self.feed.poll())
+
+    async def _fold_these(self, events: list[Event]) -> None:
         for start in range(0, len(events), SLICE):
             for event in events[start : start + SLICE]:
                 self.state.apply(event)
                 if isinstance(event, GpuSampled):
                     self._remember(event)
             self.version += 1
-            if len(events) > SLICE:
+            if len(events) > SLICE or self.feed.behind:
                 await asyncio.sleep(0)
 
     def _remember(self, sample: GpuSampled) -> None:
