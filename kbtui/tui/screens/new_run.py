@@ -33,8 +33,9 @@ class Field:
 
 FIELDS: tuple[Field, ...] = (
     Field("problem", "problem", "left and right go through the bundled ones; or type a folder's path"),
-    Field("generator", "generator", "what writes candidates", ("rewrite", "llm")),
-    Field("model", "model", "PROVIDER/NAME, for the generator llm"),
+    Field("generator", "generator", "what writes candidates", ("rewrite", "llm", "replay")),
+    Field("model", "model", "PROVIDER/NAME, for the generator llm; several by commas"),
+    Field("api-base", "api base", "a server of your own for the model, such as http://127.0.0.1:8000/v1"),
     Field("iterations", "pulls", "how many attempts"),
     Field("budget-usd", "budget $", "what models may cost"),
     Field("device", "device", "cuda:0 or cpu; empty: the GPU if there is one", ("", "cuda:0", "cpu")),
@@ -73,6 +74,7 @@ class NewRunScreen(Modal[str]):
         else:
             self._input("generator").value = settings.generator
             self._input("model").value = settings.model
+            self._input("api-base").value = settings.api_base
             self._input("iterations").value = str(settings.iterations)
             self._input("budget-usd").value = f"{settings.budget_usd:g}"
             self._input("device").value = settings.device
@@ -148,6 +150,8 @@ class NewRunScreen(Modal[str]):
             preview.show(Lines([]))
             return
         self._say(problem.summary or str(problem.path), "text")
+        if problem.empty:
+            self._say("there is no kernel yet: the generator llm has a model write the first one", "warn")
         preview.show(code.source_lines(problem.kernel_source), note=text_line(str(problem.kernel_file), "label"))
 
     def _say(self, text: str, role: str) -> None:
