@@ -16,6 +16,21 @@ class KbtuiError(Exception):
     exit_status = 1
 
 
+class OutputClosedError(Exception):
+    """Whoever read our output went away (`kbtui runs | head -1`): nothing is left to say."""
+
+
+class Crash(Exception):
+    """A bug of ours (`__cause__`) that ended one part of the program while the rest goes on. `str` says what goes on.
+
+    `facts` are lines for the crash report: what is known besides versions and traceback.
+    """
+
+    def __init__(self, goes_on: str, facts: list[str]) -> None:
+        super().__init__(goes_on)
+        self.facts = facts
+
+
 class UsageError(KbtuiError):
     """The command line or the configuration asks for something that does not exist or does not fit together."""
 

@@ -1,4 +1,6 @@
-"""The report of a failure that nobody expected: versions and traceback, freed of secrets, in the data folder."""
+"""The report of a failure that nobody expected: versions, terminal, what happened last and traceback, freed of secrets.
+
+It goes into the data folder."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from kbtui import __version__, clock, paths
+from kbtui.errors import Crash
 from kbtui.text import redact
 
 _PACKAGES = ("textual", "typer", "msgspec", "duckdb", "numpy", "scikit-learn", "libcst", "torch", "triton", "litellm")
@@ -33,7 +36,9 @@ def _report(error: BaseException) -> str:
         f"command: {' '.join(sys.argv)}",
         f"terminal: TERM={os.environ.get('TERM', '')} tty={sys.stdout.isatty()}",
         "",
-        *traceback.format_exception(error),
+        *(error.facts if isinstance(error, Crash) else ()),
+        "",
+        *traceback.format_exception(error.__cause__ or error if isinstance(error, Crash) else error),
     ]
     return "\n".join(lines)
 

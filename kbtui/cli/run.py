@@ -11,7 +11,8 @@ import typer
 
 from kbtui.cli import headless as printing
 from kbtui.cli import options, output
-from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme, drawing_flags, open_cockpit
+from kbtui.cli.cockpit import drawing_flags, open_cockpit
+from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme
 from kbtui.config import OBJECTIVES, Settings, load_settings
 from kbtui.errors import UnknownPriceError, UsageError
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbtui.cli import output
+from kbtui.cli.cockpit import drawing_flags, open_cockpit
 from kbtui.cli.output import Column
-from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme, drawing_flags, open_cockpit
+from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme
 
 if TYPE_CHECKING:
     from kbtui.history.runs import RunEntry

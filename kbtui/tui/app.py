@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from kbtui import clock, paths
+from kbtui.state.run_state import LogLine
 from kbtui.text import clean
+from kbtui.tui.aftermath import crash_of
 from kbtui.tui.clipboard import osc52, to_file
 from kbtui.tui.feed import LiveFeed, RunFeed
 from kbtui.tui.glyphs import to_ascii
 from kbtui.tui.keymap import Keymap
+from kbtui.tui.newcomer import Newcomer
 from kbtui.tui.screens.base import KbtuiScreen
 from kbtui.tui.session import Session
 from kbtui.tui.terminal import Terminal, describe_terminal, require_terminal
@@ -27,6 +32,7 @@ TICK_S = 0.5
 SLOW_TICK_S = 2.0
 """The same over a slow link (`--low-bandwidth`)."""
 TOAST_S = 4.0
+MESSAGES = 500
 
 Severity = Literal["info", "warning", "error"]
 
@@ -50,6 +56,7 @@ class KbtuiApp(ThemedApp):
         theme: str | None = None,
         low_bandwidth: bool = False,
         keys: Keymap | None = None,
+        newcomer: Newcomer | None = None,
         terminal: Terminal | None = None,
         make_feed: Callable[[str], RunFeed] = LiveFeed,
     ) -> None:
@@ -63,7 +70,10 @@ class KbtuiApp(ThemedApp):
         self._run_id = run_id
         self._make_feed = make_feed
         self.session: Session | None = None
+        self.messages: deque[LogLine] = deque(maxlen=MESSAGES)
+        """What was said in toasts, to be read again."""
         self._ticking = False
+        self.newcomer = newcomer if newcomer is not None else Newcomer(None)
         self._ticks = 0
         if self.ascii_glyphs:
             self.add_class("-ascii")
@@ -170,14 +180,15 @@ class KbtuiApp(ThemedApp):
         """Why the run cannot be steered from here; "" when it can."""
         return self.session.why_no_commands if self.session is not None else "no run is open"
 
-    async def ask(self, command: AnyCommand) -> None:
-        """Send a command to the run and show what it answered."""
+    async def ask(self, command: AnyCommand) -> bool:
+        """Send a command to the run and show what it answered. Whether it was done."""
         if self.session is None:
             self.tell("no run is open", "warning")
-            return
+            return False
         done, text = await self.session.ask(command)
         self._toast(text, "info" if done else "warning")
         await self.tick()
+        return done
 
     def open_candidate(self, candidate_id: int, tab: str = "source") -> None:
         """Show one candidate."""
@@ -205,6 +216,7 @@ class KbtuiApp(ThemedApp):
         self._toast(text, level)
 
     def _toast(self, text: str, level: Severity) -> None:
+        self.messages.append(LogLine(clock.wall(), level, text))
         safe = clean(text)
         severity = {"info": "information"}.get(level, level)
         self.notify(
@@ -240,11 +252,19 @@ def run_app(
 ) -> int:
     """Show the cockpit on a run, or the home screen; the exit status.
 
-    Raises UsageError where there is no terminal to paint on, and whatever ended the app unexpectedly.
+    Raises UsageError where there is no terminal to paint on, and Crash when a bug ended the app.
     """
     require_terminal("kbtui", "run with --headless, or look with `kbtui runs` and `kbtui history`")
-    app = KbtuiApp(run_id, read_only=read_only, ascii=ascii, theme=theme, low_bandwidth=low_bandwidth, keys=keys)
+    app = KbtuiApp(
+        run_id,
+        read_only=read_only,
+        ascii=ascii,
+        theme=theme,
+        low_bandwidth=low_bandwidth,
+        keys=keys,
+        newcomer=Newcomer(paths.hints_file()),
+    )
     status = app.run(mouse=mouse)
     if app.failure is not None:
-        raise app.failure
+        raise crash_of(app) from app.failure
     return status if status is not None else app.return_code or 0

@@ -50,6 +50,8 @@ def read_keymap(table: Mapping[str, tuple[str, ...]], where: str) -> Keymap:
 
     Raises ConfigError for an action or a key that does not exist, and for a key that would mean two things in one place.
     """
+    if not table:
+        return Keymap()
     known = {action.full_id: action for action in ACTIONS}
     changed: dict[str, tuple[str, ...]] = {}
     for name, keys in table.items():

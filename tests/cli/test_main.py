@@ -13,6 +13,7 @@ import pytest
 
 from kbtui import __version__, paths
 from kbtui.cli import main as program
+from kbtui.cli.program import app
 from kbtui.errors import EnvironmentFailure, UsageError
 
 KBTUI = [sys.executable, "-m", "kbtui"]
@@ -174,7 +175,7 @@ def test_text_that_the_encoding_lacks_is_replaced() -> None:
 def test_help_of_every_command() -> None:
     from typer.main import get_command
 
-    names = list(get_command(program.app).commands)  # type: ignore[attr-defined]
+    names = list(get_command(app).commands)
     for name in names:
         assert program.main([name, "--help"]) == 0
     assert {"run", "runs", "attach", "history", "check", "doctor", "keys", "themes", "policies", "export"} <= set(names)
