@@ -16,6 +16,7 @@ from kbtui.engine.engine import Parts
 from kbtui.errors import UsageError
 from kbtui.evaluate.lane import Evaluated, LaneSpec, Report
 from kbtui.generate.generator import Exhausted, Request, Written
+from kbtui.generate.replay import ReplayGenerator
 from kbtui.history.evidence import make_card, page
 from kbtui.history.export import headed_source
 from kbtui.history.rows import batch
@@ -209,6 +210,16 @@ async def test_every_policy_plays_from_an_empty_start(bare: str, name: str) -> N
     state = await run.go()
     assert state.pulls[1].parent_id == 0
     assert state.baseline_id == 2
+
+
+async def test_it_is_replayed_from_its_versions(bare: str) -> None:
+    run = scratch_run(bare, 11, 10, 20)
+    first = await run.go()
+    versions = [event for event in run.events if isinstance(event, e.Generated)]
+    again = ScratchRun(spec=fakes.spec("again", problem=bare, iterations=3))
+    again.generator = ReplayGenerator.from_run("fake-1", versions)  # type: ignore[assignment]
+    second = await again.go()
+    assert (second.baseline_id, second.best_id) == (first.baseline_id, first.best_id) == (2, 3)
 
 
 async def test_what_only_changes_a_kernel_is_refused_before_the_lane(bare: str) -> None:
