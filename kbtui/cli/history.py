@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbtui.cli import output
+from kbtui.cli.comparing import compare
+from kbtui.cli.keeping import import_, prune
 from kbtui.cli.output import Column
-from kbtui.cli.runs import AsJson, RunOrNewest, print_runs
+from kbtui.cli.runs import AsJson, Chosen, RunOrNewest, fitting, print_runs
 
 if TYPE_CHECKING:
     from kbtui.history.database import History, Table
@@ -28,34 +30,51 @@ CANDIDATES = (
 """Columns of `history show`; `ratio` is `1.42x` when measured and `~1.30 est` when modelled."""
 
 
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write the rows to NAME.csv, NAME.json, NAME.jsonl or NAME.parquet instead."),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
+
+
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="Past runs: list, show, sql, export, rebuild.", no_args_is_help=True, rich_markup_mode=None
+        help="Past runs: list, show, compare, sql, export, import, prune, rebuild.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     group.command("list")(list_)
-    for command in (show, sql, export, rebuild):
+    group.command("import")(import_)
+    for command in (show, compare, sql, export, prune, rebuild):
         group.command()(command)
     app.add_typer(group, name="history")
 
 
-def list_(as_json: AsJson = False) -> None:
-    """List all runs, newest first."""
-    from kbtui.history.runs import list_runs
-
-    entries = list_runs()
-    if as_json:
+def list_(chosen: Chosen = "", file: Output = None, overwrite: Overwrite = False, as_json: AsJson = False) -> None:
+    """List all runs, or those that fit a filter, newest first."""
+    entries = fitting(chosen)
+    if file is not None:
+        ids = ", ".join(_text(entry.run_id) for entry in entries)
+        _write(f"select * from runs where run_id in ({ids or 'null'}) order by started_at desc", file, overwrite)
+    elif as_json:
         output.json(entries)
     elif entries:
         print_runs(entries)
+    elif chosen:
+        output.line("no run fits the filter: `kbtui history list` shows them all")
     else:
         output.line("no runs yet: `kbtui run PROBLEM` starts one")
 
 
-def show(run: RunOrNewest = None, as_json: AsJson = False) -> None:
-    """Tell how a run went."""
+def show(run: RunOrNewest = None, file: Output = None, overwrite: Overwrite = False, as_json: AsJson = False) -> None:
+    """Tell how a run went; with --output, write its candidates."""
     from kbtui.history.runs import find_run, load_state
 
-    state = load_state(find_run(run))
+    run_id = find_run(run)
+    if file is not None:
+        _write(f"select * from candidates where run_id = {_text(run_id)} order by candidate_id", file, overwrite)
+        return
+    state = load_state(run_id)
     if as_json:
         output.json({"started": state.started, "summary": state.summary, "candidates": list(state.candidates.values())})
         return
@@ -107,12 +126,17 @@ def _why(candidate: Candidate) -> str:
 
 def sql(
     query: Annotated[str, typer.Argument(help="Such as: select strategy, count(*) from pulls group by 1")],
+    file: Output = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask the history database.
 
     docs/history.md describes its tables and views.
     """
+    if file is not None:
+        _write(query, file, overwrite)
+        return
     found = _ask(query)
     if as_json:
         output.json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
@@ -121,17 +145,24 @@ def sql(
 
 
 def export(
-    file: Annotated[Path, typer.Argument(help="Where to: NAME.csv, NAME.json or NAME.jsonl.")],
+    file: Annotated[Path, typer.Argument(help="Where to: NAME.csv, NAME.json, NAME.jsonl or NAME.parquet.")],
     query: Annotated[str, typer.Option("--sql", help="What to write.")] = "select * from pulls",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write the answer to a query, or every pull, to a file."""
-    from kbtui.history.export import require_writable, write_table
+    _write(query, file, overwrite)
+
+
+def _write(query: str, file: Path, overwrite: bool) -> None:
+    from kbtui.history.export import require_writable, write_answer
 
     require_writable(file, overwrite=overwrite)
-    found = _ask(query)
-    write_table(found, file)
-    output.line(f"{len(found.rows)} rows in {file}")
+    history = _up_to_date()
+    output.line(f"{write_answer(history, query, file)} rows in {file}")
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def rebuild() -> None:
@@ -145,12 +176,16 @@ def rebuild() -> None:
 
 
 def _ask(query: str) -> Table:
+    return _up_to_date().sql(query)
+
+
+def _up_to_date() -> History:
     from kbtui.history.database import History
 
     history = History()
     history.ingest()
     _note_unreadable(history)
-    return history.sql(query)
+    return history
 
 
 def _note_unreadable(history: History) -> None:

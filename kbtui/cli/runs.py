@@ -20,6 +20,9 @@ RunOrNewest = Annotated[
     typer.Argument(metavar="[RUN]", help="A run's id, the start or end of one, or a problem's name; the newest."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON value.")]
+Chosen = Annotated[
+    str, typer.Option("--filter", help="Only runs that fit, such as 'problem:softmax speedup>1.2 -status:failed'.")
+]
 
 COLUMNS = (
     Column("run", gives=True),
@@ -38,18 +41,20 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def runs(as_json: AsJson = False) -> None:
+def runs(chosen: Chosen = "", as_json: AsJson = False) -> None:
     """List the runs that are not finished.
 
     They are live, paused, stale (the process does not answer) or crashed. `kbtui history list` has the finished ones too.
     """
-    from kbtui.history.runs import list_runs
-
-    entries = [entry for entry in list_runs() if entry.status != "stopped"]
+    entries = [entry for entry in fitting(chosen) if entry.status != "stopped"]
     if as_json:
         output.json(entries)
     elif entries:
         print_runs(entries)
+    elif chosen:
+        output.line(
+            "no run that is under way fits the filter: `kbtui history list --filter` looks at finished ones too"
+        )
     else:
         output.line("no run is under way: `kbtui run PROBLEM` starts one, `kbtui history list` shows the finished ones")
 
@@ -104,6 +109,16 @@ def export(
 
     path = export_candidate(load_state(find_run(run)), candidate, file, overwrite=overwrite)
     output.line(str(path))
+
+
+def fitting(chosen: str) -> list[RunEntry]:
+    """All runs that fit the filter, newest first. Raises FilterError before any journal is read."""
+    from kbtui import clock
+    from kbtui.history.filters import parse
+    from kbtui.history.runs import list_runs
+
+    wanted = parse(chosen)
+    return wanted.of(list_runs(), clock.wall())
 
 
 def print_runs(entries: list[RunEntry]) -> None:

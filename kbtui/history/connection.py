@@ -24,7 +24,7 @@ _HOLDER = re.compile(r"PID (\d+)")
 # DuckDB refuses one file opened twice in a process with different rights, so threads take turns.
 _turn = threading.RLock()
 
-Mode = Literal["read", "write"]
+Mode = Literal["read", "write", "export"]
 
 
 class DamagedHistoryError(HistoryError):
@@ -32,34 +32,46 @@ class DamagedHistoryError(HistoryError):
 
 
 @contextmanager
-def connect(path: Path, mode: Mode, wait_s: float = WAIT_S) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(
+    path: Path, mode: Mode, wait_s: float = WAIT_S, *, target: Path | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """The database at `path` for the length of a `with` block.
 
     `read` needs an existing file and can neither change it nor touch any other file; `write` creates it and lets no
-    query reach other files either. Raises HistoryError when another process holds the file for longer than `wait_s`,
-    DamagedHistoryError when the file is no database that this DuckDB reads.
+    query reach other files either; `export` is `read`, with leave to write the file `target`. Raises HistoryError when
+    another process holds the file for longer than `wait_s`, DamagedHistoryError when the file is no database that this
+    DuckDB reads.
     """
     with _turn:
         connection = _open(path, mode, wait_s)
         try:
+            if mode == "export":
+                _allow_only(connection, target)
             yield connection
         finally:
             connection.close()
+
+
+def _allow_only(connection: duckdb.DuckDBPyConnection, target: Path | None) -> None:
+    """Leave to reach the file `target` and no other; a query cannot widen it."""
+    allowed = "'" + str(target).replace("'", "''") + "'" if target is not None else ""
+    connection.execute(f"set allowed_paths = [{allowed}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
 
 
 def _open(path: Path, mode: Mode, wait_s: float) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     # No extension is fetched from the network and no query reads or writes files beside the database.
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "enable_external_access": "false",
-        "autoinstall_known_extensions": "false",
-    }
+    config: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": "false"}
+    if mode != "export":  # there it is switched off once the one file is named: DuckDB takes no names afterwards
+        config["enable_external_access"] = "false"
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = clock.monotonic() + wait_s
     while True:
         try:
-            return duckdb.connect(str(path), read_only=mode == "read", config=config)
+            return duckdb.connect(str(path), read_only=mode != "write", config=config)
         except duckdb.Error as error:
             if _LOCKED not in str(error):
                 raise damaged(path, error) from error

@@ -6,13 +6,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kbtui import clock
-from kbtui.errors import HistoryError, JournalError
+from kbtui.errors import JournalError
 from kbtui.history import schema
+from kbtui.history.asking import Stopper, ask, damages, explained, write_parquet
+from kbtui.history.asking import Table as Table
 from kbtui.history.connection import WAIT_S, DamagedHistoryError, connect, damaged
 from kbtui.history.event_rows import Row, timestamp
 from kbtui.history.journal import JournalReader
@@ -29,14 +31,6 @@ _CHUNK = 4096
 _CANDIDATE_TABLES = ("candidates", "case_times", "kernels")
 _PULL_TABLES = ("pulls", "selections")
 _EVENT_TABLES = ("partitions", "interventions", "notes", "requests")
-
-
-class Table(msgspec.Struct, frozen=True):
-    """The answer to a query. `types` are DuckDB's names; text in `rows` is foreign and is cleaned where it is shown."""
-
-    columns: list[str]
-    types: list[str]
-    rows: list[tuple[Any, ...]]
 
 
 class GpuRollup(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,13 +76,35 @@ class History:
                 schema.prepare(connection)
                 for run_id in waiting:
                     taken += self._ingest_run(connection, run_id)
-            except _damages() as error:
+            except damages() as error:
                 raise damaged(self.path, error) from error
         return taken
 
-    def sql(self, query: str, *, limit: int | None = None) -> Table:
-        """The answer to `query`, its first `limit` rows. The query cannot change the database or touch other files."""
-        return self._ask(query, [], limit)
+    def sql(self, query: str, *, limit: int | None = None, stopper: Stopper | None = None) -> Table:
+        """The answer to `query`, its first `limit` rows. The query cannot change the database or touch other files.
+
+        `stopper` ends it from another thread, which raises QueryStoppedError here.
+        """
+        return self._ask(query, [], limit, stopper)
+
+    def write_parquet(self, query: str, file: Path) -> int:
+        """Write the answer to `query` to `file` as Parquet; returns the number of rows."""
+        self._bring_up_to_date()
+        return write_parquet(self.path, query, file.absolute(), wait_s=self.wait_s)
+
+    def forget(self, run_ids: Sequence[str]) -> None:
+        """Delete all rows of these runs, GPU roll-ups included. A run that still has its journal comes back."""
+        if not self.path.exists():
+            return
+        with connect(self.path, "write", self.wait_s) as connection:
+            try:
+                schema.prepare(connection)
+                connection.execute("begin")
+                for table in TABLES:
+                    connection.execute(f"delete from {table.name} where list_contains($1, run_id)", [list(run_ids)])
+                connection.execute("commit")
+            except _duckdb_error() as error:
+                raise damaged(self.path, error) from error
 
     def list_runs(self, problem: str | None = None, *, limit: int | None = None) -> Table:
         """The rows of `runs`, newest first, of one problem or of all."""
@@ -175,24 +191,15 @@ class History:
             connection.execute("commit")
         except _data_errors() as error:
             connection.execute("rollback")
-            self.unreadable[rows.run_id] = f"{journal_file(rows.run_id)}: {_explained(error)}"
+            self.unreadable[rows.run_id] = f"{journal_file(rows.run_id)}: {explained(error)}"
             return False
         return True
 
     # ------------------------------------------------------------ asking
 
-    def _ask(self, query: str, values: Sequence[object], limit: int | None) -> Table:
+    def _ask(self, query: str, values: Sequence[object], limit: int | None, stopper: Stopper | None = None) -> Table:
         self._bring_up_to_date()
-        with connect(self.path, "read", self.wait_s) as connection:
-            try:
-                connection.execute(query, list(values))
-                described = connection.description or []
-                rows = connection.fetchall() if limit is None else connection.fetchmany(limit)
-            except _damages() as error:
-                raise damaged(self.path, error) from error
-            except _duckdb_error() as error:
-                raise HistoryError(f"the query fails: {_explained(error)}") from error
-        return Table([item[0] for item in described], [str(item[1]) for item in described], rows)
+        return ask(self.path, query, values, limit=limit, wait_s=self.wait_s, stopper=stopper)
 
     def _bring_up_to_date(self) -> None:
         """Make the file, or migrate it, if the schema is not the present one."""
@@ -221,7 +228,7 @@ class History:
         except DamagedHistoryError:
             self._set_aside()
             os.replace(fresh.path, self.path)
-        except _damages():
+        except damages():
             self._set_aside()
             os.replace(fresh.path, self.path)
 
@@ -311,16 +318,3 @@ def _data_errors() -> tuple[type[Exception], ...]:
     import duckdb
 
     return (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
-
-
-def _damages() -> tuple[type[Exception], ...]:
-    """What DuckDB raises when the file, and not the query, is at fault."""
-    import duckdb
-
-    return (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException)
-
-
-def _explained(error: Exception) -> str:
-    """DuckDB's message up to its quotation of the query, in one line: the hints at names that exist are worth keeping."""
-    lines = [line.strip() for line in str(error).partition("\nLINE ")[0].splitlines()]
-    return " ".join(line for line in lines if line)

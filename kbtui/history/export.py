@@ -1,4 +1,4 @@
-"""Out of kbtui into files: a candidate's source, headed by what is known of it; a query's answer as CSV or JSON."""
+"""Out of kbtui into files: a candidate's source, headed by what is known of it; a query's answer as CSV, JSON or Parquet."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kbtui.state.run_state import Candidate, RunState
 from kbtui.text import clean_line
 
 if TYPE_CHECKING:
-    from kbtui.history.database import Table
+    from kbtui.history.database import History, Table
 
-FORMATS = (".csv", ".json", ".jsonl")
+FORMATS = (".csv", ".json", ".jsonl", ".parquet")
 
 
 def require_writable(path: Path, *, overwrite: bool) -> None:
@@ -30,8 +30,17 @@ def require_writable(path: Path, *, overwrite: bool) -> None:
         raise UsageError(f"{path} exists: choose another file, or add --overwrite")
 
 
+def write_answer(history: History, query: str, path: Path) -> int:
+    """Write the answer to `query` in the format of the suffix; the number of rows. Raises HistoryError or UsageError."""
+    if path.suffix == ".parquet":
+        return history.write_parquet(query, path)
+    found = history.sql(query)
+    write_table(found, path)
+    return len(found.rows)
+
+
 def write_table(table: Table, path: Path) -> None:
-    """Write `table` in the format of the suffix. NULL is an empty field in CSV. Raises UsageError when writing fails."""
+    """Write `table` in the format of the suffix, Parquet excepted. NULL is an empty field in CSV. Raises UsageError."""
     try:
         if path.suffix == ".csv":
             with path.open("w", encoding="utf-8", errors="surrogatepass", newline="") as out:

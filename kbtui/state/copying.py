@@ -27,9 +27,13 @@ def copy_state(state: RunState) -> RunState:
     return fresh
 
 
-@functools.cache
 def _copier(kind: type) -> Copier | None:
     """How to copy a value of that type; None where it cannot change and is shared."""
+    return _copier_of(kind)  # type: ignore[arg-type]  # typeshed: a type is hashable, `type[Any]` is not seen to be
+
+
+@functools.cache
+def _copier_of(kind: type) -> Copier | None:
     if issubclass(kind, dict):
         return _copy_dict
     if issubclass(kind, list | deque | set):

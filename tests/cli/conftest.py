@@ -105,8 +105,8 @@ def run_events() -> Callable[[TimingKind], list[e.Event]]:
 def recorded(run_events: Callable[[TimingKind], list[e.Event]]) -> Callable[..., str]:
     """`recorded("modelled")`: the run's journal is in the data folder; its id. Fewer events make a crashed run."""
 
-    def record(kind: TimingKind = "modelled", count: int | None = None) -> str:
-        events = run_events(kind)
+    def record(kind: TimingKind = "modelled", count: int | None = None, run_id: str | None = None) -> str:
+        events = run_events(kind) if run_id is None else finished_run(kind, run_id)
         started = events[0]
         assert isinstance(started, e.RunStarted)
         file = paths.journal_file(started.run_id)

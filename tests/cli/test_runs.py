@@ -130,7 +130,7 @@ def test_history_export(suffix: str, recorded: Recorded, capsys: pytest.CaptureF
     assert program.main(["history", "export", str(file)]) == 2, "nothing is overwritten unasked"
 
 
-@pytest.mark.parametrize(("file", "said"), [("x.parquet", ".csv"), ("no/where.csv", "not a folder")])
+@pytest.mark.parametrize(("file", "said"), [("x.txt", ".parquet"), ("no/where.csv", "not a folder")])
 def test_history_export_refuses_before_asking(file: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["history", "export", file]) == 2
     assert said in capsys.readouterr().err

@@ -1,0 +1,42 @@
+"""`kbtui history compare`: two or more runs side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kbtui.cli import output
+from kbtui.cli.output import Column
+
+if TYPE_CHECKING:
+    from kbtui.history.compare import Comparison
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Ids, their starts or ends, or problems.")],
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON value.")] = False,
+) -> None:
+    """Compare two or more runs: best, interval, pulls, time, cost, by case and by strategy, and what was set differently.
+
+    Modelled ratios are never compared with measured ones.
+    """
+    from kbtui.history.compare import compare as compare_states
+    from kbtui.history.runs import find_run, load_state
+
+    found = compare_states([load_state(find_run(run)) for run in runs])
+    if as_json:
+        output.json(found)
+    else:
+        _print(found)
+
+
+def _print(found: Comparison) -> None:
+    from kbtui.history.side_by_side import remarks, sections
+
+    runs = [Column(run.run_id, right=True, gives=True) for run in found.runs]
+    for title, rows in sections(found):
+        output.table([Column(title, gives=True), *runs], rows)
+        output.line()
+    for text in remarks(found):
+        output.line(text)
