@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from offline.grid import GridWorld, read_grid
+from offline.numeric import NumericWorld
 from offline.play import Play, Played
 from offline.simulated import SimulatedWorld
 from offline.world import World
@@ -38,6 +39,8 @@ AIM = 0.95
 """Share of a grid's best for which pulls are counted."""
 SIMULATED = {"6": (1, 1), "18": (3, 1), "18-delay": (3, 4)}
 """Name -> (clusters, pulls in flight)."""
+NUMERIC = "numbers"
+"""The simulated world whose moves are numbers for the most part."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ def opened(name: str, seed: int) -> tuple[World, int, dict[str, Scalar]]:
     if name in SIMULATED:
         clusters, parallel = SIMULATED[name]
         return SimulatedWorld(clusters, seed), parallel, {"clusters": clusters}
+    if name == NUMERIC:
+        return NumericWorld(seed), 1, {}
     return _grid(name), 1, {}
 
 
@@ -154,7 +159,7 @@ def title_of(name: str, world: World, parallel: int) -> str:
     delay = f", {parallel} pulls in flight" if parallel > 1 else ""
     note = "; modelled: no default is chosen by it" if world.timing == "modelled" else ""
     limit = f", best {world.best:.3f}" if world.best else ""
-    return f"{world.name}{delay}{limit}{note}" if name in SIMULATED else f"{name}{limit}{note}"
+    return f"{world.name}{delay}{limit}{note}" if name in (*SIMULATED, NUMERIC) else f"{name}{limit}{note}"
 
 
 def report(arguments: argparse.Namespace, run: Callable[[list[Task]], list[Played]]) -> Iterator[str]:
@@ -175,7 +180,10 @@ def main() -> None:
         "--policies", type=names, default=list(POLICIES), help="NAME or NAME:key=value;key=value, by commas"
     )
     parser.add_argument(
-        "--worlds", type=names, default=[*SIMULATED, *grids()], help="6, 18, 18-delay, or names of grids"
+        "--worlds",
+        type=names,
+        default=[*SIMULATED, NUMERIC, *grids()],
+        help="6, 18, 18-delay, numbers, or names of grids",
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--save", help="also write the table to benchmarks/results/NAME.txt")

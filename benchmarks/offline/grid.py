@@ -7,16 +7,19 @@ grid every pair that can be asked for has its answer. One JSON file per grid, wr
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from kbtui.search.tuning import Step
 from kbtui.state.records import (
     STRATEGIES,
     CaseInfo,
     DeviceInfo,
     KernelFacts,
+    NumberChange,
     Reading,
     ReadingSource,
     Signature,
@@ -26,6 +29,8 @@ from kbtui.state.records import (
 from offline.world import Version, World
 
 FORMAT = 1
+UNSAID = {"loop num_stages": 1}
+"""What a number counts as that is not in the source."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -126,6 +131,8 @@ class GridWorld(World):
         self._next: dict[tuple[int, str], list[int]] = {}
         for start, strategy, end in grid.edges:
             self._next.setdefault((start, strategy), []).append(end)
+        self._edges = {(start, end): strategy for start, strategy, end in grid.edges}
+        self._settings = _settings(grid)
         self.starts = (self._versions[0],)
         self.best = max(version.speed for version in self._versions if version.speed is not None)
 
@@ -136,7 +143,29 @@ class GridWorld(World):
         self, parent: Version, strategy: Strategy, known: set[str], generator: np.random.Generator
     ) -> Version | None:
         ends = [end for end in self._next.get((parent.where, strategy), ()) if self._versions[end].key not in known]
-        return self._versions[ends[int(generator.integers(len(ends)))]] if ends else None
+        if not ends:
+            return None
+        end = ends[int(generator.integers(len(ends)))]
+        return replace(self._versions[end], change=self._change(parent.where, end))
+
+    def steps(self, version: Version, known: set[str]) -> list[tuple[Step, Version]]:
+        found = []
+        for (start, end), strategy in self._edges.items():
+            change = self._change(start, end) if start == version.where else None
+            if change is not None and self._versions[end].key not in known:
+                move = f"{change.parameter} {change.old} → {change.new}"
+                step = Step(strategy=strategy, move=move, change=change)
+                found.append((step, replace(self._versions[end], change=change)))
+        return found
+
+    def _change(self, start: int, end: int) -> NumberChange | None:
+        """The one number in which two points differ, None when they differ otherwise."""
+        before, after = self._settings[start], self._settings[end]
+        differ = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        if len(differ) != 1 or differ[0] not in after:
+            return None
+        old, new = before.get(differ[0], UNSAID.get(differ[0].partition(" at line")[0])), after[differ[0]]
+        return NumberChange(differ[0], old, new) if old is not None else None
 
     def expected(self, parent: Version, strategy: Strategy) -> float:
         ends = self._next.get((parent.where, strategy), ())
@@ -146,6 +175,43 @@ class GridWorld(World):
     @staticmethod
     def _gain(parent: Version, child: Version) -> float:
         return max(0.0, math.log(child.speed / parent.speed)) if parent.speed and child.speed else 0.0
+
+
+def _settings(grid: Grid) -> list[dict[str, int]]:
+    """The numbers that the moves on the way to each point set, by name. What the baseline says itself shows in the first
+    title that changes it ("BLOCK 1024 → 2048"); a move that sets no number counts as one of its own name."""
+    titles = [point.made[1] for point in grid.points if point.made is not None]
+    first: dict[str, int] = {}
+    for name, old, _ in map(_number, titles):
+        if old is not None:
+            first.setdefault(name, old)
+    found: list[dict[str, int]] = []
+    for point in grid.points:
+        if point.made is None:
+            found.append({})
+            continue
+        above, title = point.made
+        name, old, new = _number(title)
+        # A number first seen changed was there before: a row in pieces brings one of its own.
+        before = found[above] if old is None or name in found[above] else {**found[above], name: old}
+        if before is not found[above]:
+            found[above].update(before)
+        found.append({**before, name: new})
+    return found
+
+
+def _number(title: str) -> tuple[str, int | None, int]:
+    """(name, old, new) of a title: "num_warps 4 (default) → 2", "loop num_stages 2 at line 21", "row in pieces of 1024"."""
+    head, arrow, tail = title.partition(" → ")
+    place = " at line" + title.partition(" at line")[2] if " at line" in title else ""
+    if not arrow:
+        words = title.removesuffix(place).rsplit(" ", 1)
+        return words[0] + place, None, int(words[1]) if words[-1].isdigit() else 1
+    name, _, old = head.removesuffix(" (default)").rpartition(" ")
+    new = tail.partition(" ")[0]
+    if not old.isdigit() or not new.isdigit():
+        return title, None, 1
+    return name + place, int(old), int(new)
 
 
 def _closure(graph: dict[int, set[int]], start: int) -> set[int]:

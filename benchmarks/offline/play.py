@@ -13,6 +13,7 @@ from kbtui.search import cluster
 from kbtui.search.arms import DUPLICATES, Board
 from kbtui.search.policy import Choice, Policy, Purpose, draw
 from kbtui.search.reward import rewarded
+from kbtui.search.tuning import tuned_parent
 from kbtui.state import events as e
 from kbtui.state import records as r
 from kbtui.state.run_state import RunState
@@ -84,23 +85,40 @@ class Play:
         masked = self._policy.mask(state, number)
         if (masked.signatures, masked.held) != (state.signatures, state.held):
             state.apply(masked)
-        choices = self._policy.propose(state, number)
+        tuned = self._tuned(number)
+        choices = [tuned[0]] if tuned is not None else self._policy.propose(state, number)
         if not choices:
             return None
         [choice] = choices
         best_arm = self._is_best(choice)
         state.apply(
             e.Selected(
-                pull=number, cluster=choice.cluster, strategy=choice.strategy, parent_id=choice.parent_id, scores=()
+                pull=number,
+                cluster=choice.cluster,
+                strategy=choice.strategy,
+                parent_id=choice.parent_id,
+                scores=(),
+                tuned=choice.tuned,
             )
         )
         parent = self._versions[choice.parent_id]
         generator = draw(self._seed, number, Purpose.MOVE)
-        child = self._world.pull(parent, choice.strategy, self._known, generator)
+        child = tuned[1] if tuned is not None else self._world.pull(parent, choice.strategy, self._known, generator)
         if child is not None:
             self._known.add(child.key)
             played.on_best.append(best_arm)
         return _Open(number, parent, child)
+
+    def _tuned(self, number: int) -> tuple[Choice, Version] | None:
+        """The numeric search's choice and the version that it leads to; None when it is the policy's turn."""
+        parent = tuned_parent(self.state)
+        if parent is None:
+            return None
+        steps = self._world.steps(self._versions[parent.id], self._known)
+        choice = self._policy.tune(self.state, number, parent, [step for step, _ in steps]) if steps else None
+        if choice is None:
+            return None
+        return choice, next(version for step, version in steps if step.move == choice.tuned)
 
     def _end(self, ended: _Open) -> bool:
         """Whether the pull counts."""
@@ -126,7 +144,7 @@ class Play:
         apply(
             e.Generated(
                 candidate_id=number, parent_id=parent_id, pull=pull, strategy=strategy, generator="offline", move="",
-                source="", source_digest="", syntax_digest=version.key,
+                source="", source_digest="", syntax_digest=version.key, change=version.change,
             )
         )  # fmt: skip
         kernels = (version.kernel,) if version.kernel is not None else ()

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from kbtui.state.records import CaseInfo, DeviceInfo, KernelFacts, Signature, Strategy, TimingKind
+from kbtui.search.tuning import Step
+from kbtui.state.records import CaseInfo, DeviceInfo, KernelFacts, NumberChange, Signature, Strategy, TimingKind
 
 
 @dataclass(frozen=True)
 class Version:
     """One version of the kernel. `key` tells equal versions; `speed` is its ratio to the baseline, None where it is wrong
     or does not compile, `low` and `high` the interval of a measured one; `ms` has the time of each case; `where` is the
-    world's own."""
+    world's own; `change` the one number in which it differs from what it was made of."""
 
     key: str
     speed: float | None
@@ -25,6 +26,7 @@ class Version:
     high: float | None = None
     where: Any = None
     kernel: KernelFacts | None = None
+    change: NumberChange | None = None
     signature: Signature = field(default_factory=Signature)
 
 
@@ -54,3 +56,7 @@ class World(ABC):
     @abstractmethod
     def expected(self, parent: Version, strategy: Strategy) -> float:
         """Mean of max(0, log gain) of a pull, failures counting as 0: what an oracle would choose arms by."""
+
+    def steps(self, version: Version, known: set[str]) -> list[tuple[Step, Version]]:  # noqa: ARG002
+        """Every number of a version, one step up or down, to a version that is not `known`; none where nothing is a number."""
+        return []

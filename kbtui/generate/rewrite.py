@@ -40,7 +40,7 @@ class RewriteGenerator(Generator):
 
     def moves(self, source: str, entry: str) -> dict[str, int]:
         counts: Counter[str] = Counter()
-        module = _read(source, entry)
+        module = read_module(source, entry)
         if module is not None:
             for move in self._moves:
                 counts[move.strategy] += len(move.sites(module))
@@ -56,7 +56,7 @@ class RewriteGenerator(Generator):
         return [Option(move, site, title) for (move, site), title in zip(found, titles, strict=True)]
 
     def _write(self, request: Request) -> Written | Exhausted:
-        module = _read(request.parent.source, request.problem.entry)
+        module = read_module(request.parent.source, request.problem.entry)
         if module is None:
             return Exhausted(f"the source of #{request.parent.id} does not parse, so no move applies")
         options = self.options(module, request.strategy)
@@ -68,17 +68,22 @@ class RewriteGenerator(Generator):
                 continue
             source = option.move.apply(module, option.site)
             if syntax_digest(source) not in request.seen:
-                return Written(source=source, move=option.title, detail=_detail(option))
+                return written(option, source)
         return Exhausted(
             f"all {len(options)} {request.strategy} moves of #{request.parent.id} were made or lead to known versions"
         )
+
+
+def written(option: Option, source: str) -> Written:
+    """The version that an option makes."""
+    return Written(source=source, move=option.title, detail=_detail(option), change=option.site.change)
 
 
 def _detail(option: Option) -> str:
     return f"{option.move.name}: {option.site.detail}" if option.site.detail else option.move.name
 
 
-def _read(source: str, entry: str) -> KernelModule | None:
+def read_module(source: str, entry: str) -> KernelModule | None:
     """None for source that does not parse: a person's or a model's version may not, and that is for the judge to say."""
     try:
         return KernelModule(source, entry)

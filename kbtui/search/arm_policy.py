@@ -13,6 +13,7 @@ from kbtui.search.arms import ArmKey, Board, Play, statistics
 from kbtui.search.policy import Choice, Policy, Purpose, draw
 from kbtui.search.prior import Prior
 from kbtui.search.settings import SearchSettings
+from kbtui.search.tuning import Step, earned, evidence, hoped, promise
 from kbtui.state.records import STRATEGIES, ArmScore, Scalar, Strategy
 from kbtui.state.run_state import Candidate, RunState
 
@@ -117,6 +118,31 @@ class ArmPolicy(Policy):
         chosen = max(allowed or wanted, key=lambda score: (score.score, -score.cluster))
         choice = self._choice(board, pull, chosen, scores, parent_id)
         return msgspec.structs.replace(choice, reason="forced by a person")
+
+    def tune(self, state: RunState, pull: int, parent: Candidate, steps: Sequence[Step]) -> Choice | None:
+        """As `Policy.tune`. A saturated resource lowers what is hoped of its strategy's steps; equals are drawn."""
+        board = Board(state)
+        cluster, scores = board.clusters[parent.id], self.scores(board, pull)
+        held = {score.strategy for score in scores if score.cluster == cluster and score.held in ("banned", "masked")}
+        priors, seen = self.priors(state), evidence(state)
+        worth = [
+            (priors.get((cluster, step.strategy), Prior()).weight * hoped(promise(step, seen)), step)
+            for step in steps
+            if step.strategy not in held
+        ]
+        most = max((one for one, _ in worth), default=0.0)
+        if most < earned(state):
+            return None
+        best = [step for one, step in worth if one == most]
+        chosen = best[int(draw(self._seed(state), pull, Purpose.STEP).integers(len(best)))]
+        return Choice(
+            cluster=cluster,
+            strategy=chosen.strategy,
+            parent_id=parent.id,
+            scores=scores,
+            reason=f"numbers of #{parent.id}: {chosen.move} is worth {100 * most:.1f} %, by what its like did",
+            tuned=chosen.move,
+        )
 
     def pick(self, eligible: Sequence[ArmScore], generator: np.random.Generator) -> ArmScore:
         """The arm to play, of those that are not held back: the highest score, a draw among equals."""

@@ -7,11 +7,13 @@ resume and replay need no policy state. Every draw comes from `draw(seed, pull, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
 import numpy as np
 
+from kbtui.search.tuning import Step
 from kbtui.state.events import Masked
 from kbtui.state.records import ArmScore, Scalar, Strategy
 from kbtui.state.run_state import Candidate, RunState
@@ -26,6 +28,7 @@ class Purpose(IntEnum):
     TIE = 4
     INPUTS = 5
     BELIEF = 6
+    STEP = 7
 
 
 def draw(seed: int, pull: int, purpose: Purpose) -> np.random.Generator:
@@ -42,6 +45,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     scores: tuple[ArmScore, ...]
     runner_up: tuple[int, str] | None = None
     reason: str = ""
+    tuned: str = ""
+    """The move that the numeric search chose, by its title; "" where the generator is free."""
 
 
 class Policy(ABC):
@@ -72,6 +77,11 @@ class Policy(ABC):
         self, state: RunState, pull: int, strategy: Strategy, cluster: int | None, parent_id: int | None
     ) -> Choice | None:
         """The choice for an arm that a person forced; None when it has no parent with a move."""
+
+    @abstractmethod
+    def tune(self, state: RunState, pull: int, parent: Candidate, steps: Sequence[Step]) -> Choice | None:
+        """The choice of the step on `parent` that promises most; None when none is worth a pull, or what a person banned
+        or the policy masks is all there is. `kbtui.search.tuning` says when to ask."""
 
     @abstractmethod
     def mask(self, state: RunState, pull: int) -> Masked:

@@ -23,7 +23,7 @@ def paper_reward(parent: Candidate, child: Candidate | None) -> float:
     Times are the run's objective, from ratios to the common baseline: T_child / T_parent = ratio_parent / ratio_child.
     Both ratios are measured or both are modelled; a measured one is never set against a modelled one.
     """
-    gain = _log_gain(parent, child)
+    gain = log_gain(parent, child)
     return 0.0 if gain is None else max(0.0, -math.expm1(-gain))
 
 
@@ -35,14 +35,14 @@ def learning_reward(parent: Candidate, child: Candidate | None) -> float:
     the same from a fast parent as from a slow one. 0 when the child failed, is no faster, or either has no time: only
     what is faster is kept. A modelled time has no noise, hence s = 0.
     """
-    gain = _log_gain(parent, child)
+    gain = log_gain(parent, child)
     if gain is None or child is None:
         return 0.0
     error = math.hypot(_standard_error(parent), _standard_error(child))
     return max(0.0, gain) * TYPICAL_GAIN**2 / (TYPICAL_GAIN**2 + error**2)
 
 
-def _log_gain(parent: Candidate, child: Candidate | None) -> float | None:
+def log_gain(parent: Candidate, child: Candidate | None) -> float | None:
     """ln(T_parent / T_child); None when the child failed or they have no times of one kind."""
     if child is None or not child.correct:
         return None

@@ -33,6 +33,8 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """μ of an arm that was never played, in the unit of the policy's reward."""
     rest: Annotated[int, msgspec.Meta(ge=1)] = 10
     """Rewarded pulls for which an arm rests for a parent after three known versions in a row."""
+    tune: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Most pulls in a row that the numeric search takes between two of the policy's; 0: none."""
 
 
 class SoftSettings(SearchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from kbtui.generate.tree.module import Kernel, KernelModule, Launch
 from kbtui.generate.tree.nodes import Edit
 from kbtui.generate.tree.origins import CDIV, Origin, Origins, entries, integer
 from kbtui.generate.tree.spreads import spreads
-from kbtui.state.records import Strategy
+from kbtui.state.records import NumberChange, Strategy
 
 DOT_LIMITS = (16, 256)
 """`tl.dot` takes no side under 16; above 256 a tile leaves neither registers nor shared memory."""
@@ -128,7 +128,8 @@ def _written_sites(module: KernelModule, flows: list[_Flow]) -> Iterator[Site]:
         edits = _resized(flows, new)
         if edits is not None:
             title = f"{label} {origin.value} → {new}"
-            yield Site(title, where, module.line(origin.node), edits, _detail(edits, flows[0]))
+            change = NumberChange(f"{label} of {where}", origin.value, new)
+            yield Site(title, where, module.line(origin.node), edits, _detail(edits, flows[0]), change)
 
 
 def _resized(flows: Iterable[_Flow], new: int) -> dict[cst.CSTNode, Edit] | None:

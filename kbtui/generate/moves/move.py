@@ -8,7 +8,7 @@ from typing import Literal
 
 from kbtui.generate.tree.module import KernelModule
 from kbtui.generate.tree.nodes import Edits
-from kbtui.state.records import Strategy
+from kbtui.state.records import NumberChange, Strategy
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +16,7 @@ class Site:
     """One way to make a move on one source.
 
     `title` is short and says old and new value ("num_warps 4 → 8"); `where` names the kernel or function and `line` the
-    place, for when two titles are equal.
+    place, for when two titles are equal. `change` is for the numeric search.
     """
 
     title: str
@@ -24,6 +24,8 @@ class Site:
     line: int
     edits: Edits = field(repr=False)
     detail: str = ""
+    change: NumberChange | None = None
+    """The number that it changes, when it changes one and nothing else by choice."""
 
 
 class Move(ABC):

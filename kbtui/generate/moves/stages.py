@@ -7,20 +7,22 @@ from collections.abc import Iterator
 import libcst as cst
 
 from kbtui.generate.moves.move import Move, Site
-from kbtui.generate.moves.warps import shown
+from kbtui.generate.moves.warps import changed, shown
 from kbtui.generate.tree.edits import call_edit, with_keyword
 from kbtui.generate.tree.flow import TL, KernelFlow, flow_of
 from kbtui.generate.tree.loops import Loop, as_tl_range, kernel_loops, keyword_integer
 from kbtui.generate.tree.module import KernelModule
 from kbtui.generate.tree.nodes import Edits
 from kbtui.generate.tree.options import settings
-from kbtui.state.records import Strategy
+from kbtui.state.records import NumberChange, Strategy
 
 DEFAULT_STAGES = 3
 """Triton's own, on NVIDIA devices from sm_80."""
 LEAST_STAGES, MOST_STAGES = 1, 6
 FIRST_STAGES = (2, 3, 4)
 """What a loop without a number of its own gets."""
+UNPIPELINED = 1
+"""What such a loop counts as: where nothing is loaded ahead."""
 
 
 class LaunchStages(Move):
@@ -41,7 +43,9 @@ class LaunchStages(Move):
                 if edits is not None:
                     title = f"num_stages {shown(setting)} → {new}"
                     detail = f"{setting.kernel.name}, {setting.place}"
-                    found.append(Site(title, setting.kernel.name, module.line(setting.node), edits, detail))
+                    line = module.line(setting.node)
+                    change = changed(setting, "num_stages", new)
+                    found.append(Site(title, setting.kernel.name, line, edits, detail, change))
         return found
 
 
@@ -63,10 +67,11 @@ class LoopStages(Move):
     )
 
     def sites(self, module: KernelModule) -> list[Site]:
-        return [site for loop in kernel_loops(module) if loop.loads for site in self._of_loop(module, loop)]
+        loops = enumerate(kernel_loops(module), 1)
+        return [site for number, loop in loops if loop.loads for site in self._of_loop(module, loop, number)]
 
-    def _of_loop(self, module: KernelModule, loop: Loop) -> Iterator[Site]:
-        line = module.line(loop.node)
+    def _of_loop(self, module: KernelModule, loop: Loop, number: int) -> Iterator[Site]:
+        line, name = module.line(loop.node), f"stages of loop {number}"
         if loop.kind == "tl.range":
             old = keyword_integer(loop.header, "num_stages")
             given = any(a.keyword is not None and a.keyword.value == "num_stages" for a in loop.header.args)
@@ -76,10 +81,16 @@ class LoopStages(Move):
                 if LEAST_STAGES <= new <= MOST_STAGES:
                     edits: Edits = {loop.header: call_edit(with_keyword("num_stages", str(new)))}
                     before = "" if old is None else f" {old} →"
-                    yield Site(f"loop num_stages{before} {new}", loop.kernel.name, line, edits, loop.describe(module))
+                    yield Site(
+                        f"loop num_stages{before} {new}", loop.kernel.name, line, edits, loop.describe(module),
+                        NumberChange(name, UNPIPELINED if old is None else old, new),
+                    )  # fmt: skip
         elif loop.kind == "range":
             for new in FIRST_STAGES:
                 change = as_tl_range(module, "num_stages", new)
                 if change is not None:
                     edits = {loop.header: call_edit(change)}
-                    yield Site(f"loop num_stages {new}", loop.kernel.name, line, edits, loop.describe(module))
+                    yield Site(
+                        f"loop num_stages {new}", loop.kernel.name, line, edits, loop.describe(module),
+                        NumberChange(name, UNPIPELINED, new),
+                    )  # fmt: skip

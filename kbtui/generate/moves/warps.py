@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kbtui.generate.moves.move import Move, Site
 from kbtui.generate.tree.module import KernelModule
 from kbtui.generate.tree.options import Setting, settings
-from kbtui.state.records import Strategy
+from kbtui.state.records import NumberChange, Strategy
 
 DEFAULT_WARPS = 4
 """Triton's own, on NVIDIA devices."""
@@ -56,6 +56,7 @@ def _sites(module: KernelModule, step: Callable[[int | None], int]) -> list[Site
                     module.line(setting.node),
                     edits,
                     f"{setting.kernel.name}, {setting.place}",
+                    changed(setting, "num_warps", new),
                 )
             )
     return found
@@ -66,3 +67,11 @@ def shown(setting: Setting) -> str:
     if setting.value is None:
         return "computed"
     return str(setting.value) if setting.written else f"{setting.value} (default)"
+
+
+def changed(setting: Setting, option: str, new: int) -> NumberChange | None:
+    """The number that a new value changes; None where it adds a configuration to an autotune list, or replaces what is
+    computed."""
+    if setting.value is None or setting.kernel.tuned:
+        return None
+    return NumberChange(f"{option} of {setting.kernel.name}", setting.value, new)
