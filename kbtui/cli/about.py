@@ -41,6 +41,11 @@ def policies(as_json: AsJson = False) -> None:
 
 def doctor(
     python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PROVIDER/NAME", help="Ask this model for a few tokens, too; may be repeated."),
+    ] = None,
+    api_base: Annotated[str | None, typer.Option(metavar="URL", help="A server of your own for the model.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell what this machine offers and lacks.
@@ -49,8 +54,12 @@ def doctor(
     """
     from kbtui.doctor import examine
 
-    settings, origins = load_settings({"python": python})
+    settings, origins = load_settings({"python": python, "api_base": api_base})
     findings = examine(settings)
+    if model:
+        from kbtui.doctor.model import model_findings
+
+        findings += model_findings(settings, ",".join(model), settings.api_base)
     merged = {key: {"value": getattr(settings, key), "origin": origin} for key, origin in origins.items()}
     if as_json:
         output.json({"findings": findings, "settings": merged})

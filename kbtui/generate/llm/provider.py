@@ -123,6 +123,12 @@ class LiteLlm(Chat):
             return {}
         return found
 
+    def _endpoints(self, name: str) -> list[str]:
+        """Where a model answers, by litellm's data; [] where it does not say."""
+        known = self._litellm.model_cost.get(self._info(name).get("key"), {})
+        found: list[str] = known.get("supported_endpoints") or []
+        return found
+
     def _check(self, model: Weighted) -> None:
         try:
             self._litellm.get_llm_provider(model.name, api_base=self._settings.api_base or None)
@@ -131,10 +137,13 @@ class LiteLlm(Chat):
                 f"--model {model.name}: no provider is called {model.provider!r}: write PROVIDER/NAME, such as openai/gpt-5, "
                 "or hosted_vllm/NAME with --api-base for a server of your own"
             ) from None
-        if self._info(model.name).get("mode") == "responses":
+        mode = self._info(model.name).get("mode")
+        if mode == "responses" or self._endpoints(model.name) == ["/v1/responses"]:
             raise UsageError(
                 f"--model {model.name} answers at /v1/responses only, which kbtui does not speak: take a chat model"
             )
+        if mode not in (None, "chat", "completion"):
+            raise UsageError(f"--model {model.name} is made for {mode}, not for writing: take a chat model")
         missing = self._missing_variables(model)
         if missing:
             raise UsageError(
