@@ -14,6 +14,7 @@ from kbtui.state.run_state import LogLine
 from kbtui.text import clean
 from kbtui.tui.aftermath import crash_of
 from kbtui.tui.clipboard import osc52, to_file
+from kbtui.tui.driver import KbtuiDriver
 from kbtui.tui.feed import LiveFeed, RunFeed
 from kbtui.tui.glyphs import to_ascii
 from kbtui.tui.keymap import Keymap
@@ -38,7 +39,7 @@ Severity = Literal["info", "warning", "error"]
 
 
 class KbtuiApp(ThemedApp):
-    """A viewer of runs. `run_id` None opens the home screen."""
+    """A viewer of runs. `run_id` None opens the home screen; `replay` shows the run with a slider instead of following it."""
 
     CSS_PATH: ClassVar[Any] = ["styles/app.tcss", "styles/roles.tcss"]
     TITLE = "kbtui"
@@ -52,6 +53,7 @@ class KbtuiApp(ThemedApp):
         run_id: str | None,
         *,
         read_only: bool = False,
+        replay: bool = False,
         ascii: bool = False,
         theme: str | None = None,
         low_bandwidth: bool = False,
@@ -68,6 +70,7 @@ class KbtuiApp(ThemedApp):
         self.keys = keys if keys is not None else Keymap()
         self.set_keymap(self.keys.for_textual())
         self._run_id = run_id
+        self._replay = replay
         self._make_feed = make_feed
         self.session: Session | None = None
         self.messages: deque[LogLine] = deque(maxlen=MESSAGES)
@@ -105,6 +108,8 @@ class KbtuiApp(ThemedApp):
         self.set_interval(SLOW_TICK_S if self.low_bandwidth else TICK_S, self.tick)
         if self._run_id is None:
             await self.go_home()
+        elif self._replay:
+            await self.replay(self._run_id)
         else:
             await self.attach(self._run_id)
         self.watch_theme_files()
@@ -147,6 +152,16 @@ class KbtuiApp(ThemedApp):
         await self.push_screen(CockpitScreen())
         self.run_worker(self.tick(), exit_on_error=True)
 
+    async def replay(self, run_id: str) -> None:
+        """Show a recorded run with a slider; nothing can be changed."""
+        from kbtui.tui.replaying import ReplaySession
+        from kbtui.tui.screens.replay import ReplayScreen
+
+        await self._leave()
+        self.session = ReplaySession(run_id)
+        await self.push_screen(ReplayScreen())
+        self.run_worker(self.tick(), exit_on_error=True)
+
     async def go_home(self) -> None:
         """Leave the run, which goes on, for the list of runs."""
         from kbtui.tui.screens.home import HomeScreen
@@ -171,9 +186,13 @@ class KbtuiApp(ThemedApp):
         finally:
             self._ticking = False
         self._ticks += 1
-        if isinstance(self.screen, KbtuiScreen):
+        if isinstance(self.screen, KbtuiScreen) and not self._terminal_is_behind():
             # over a slow link, panes that nobody looks into are painted every other time
             self.screen.paint_all(at_rest=self.low_bandwidth and self._ticks % 2 == 0)
+
+    def _terminal_is_behind(self) -> bool:
+        # what changed meanwhile is painted in one go once the terminal reads again
+        return isinstance(self._driver, KbtuiDriver) and self._driver.is_behind
 
     @property
     def why_no_commands(self) -> str:
@@ -198,6 +217,12 @@ class KbtuiApp(ThemedApp):
             self.screen.show_candidate(candidate_id)
         else:
             self.push_screen(CandidateScreen(candidate_id, tab))
+
+    def open_pull(self, pull: int) -> None:
+        """Show what is being written in a pull, and the candidate once it is one."""
+        from kbtui.tui.screens.candidate import CandidateScreen
+
+        self.push_screen(CandidateScreen(None, "prompt", pull=pull))
 
     def choose_in_tree(self, candidate_id: int) -> None:
         """Put the cockpit's cursor on a candidate."""
@@ -244,13 +269,14 @@ def run_app(
     run_id: str | None,
     *,
     read_only: bool = False,
+    replay: bool = False,
     ascii: bool = False,
     theme: str | None = None,
     mouse: bool = True,
     low_bandwidth: bool = False,
     keys: Keymap | None = None,
 ) -> int:
-    """Show the cockpit on a run, or the home screen; the exit status.
+    """Show the cockpit on a run, its replay, or the home screen; the exit status.
 
     Raises UsageError where there is no terminal to paint on, and Crash when a bug ended the app.
     """
@@ -258,6 +284,7 @@ def run_app(
     app = KbtuiApp(
         run_id,
         read_only=read_only,
+        replay=replay,
         ascii=ascii,
         theme=theme,
         low_bandwidth=low_bandwidth,

@@ -18,6 +18,8 @@ from textual.drivers.linux_driver import LinuxDriver
 if TYPE_CHECKING:
     from textual.app import App
 
+BEHIND = 6
+"""Writes that wait for the terminal before painting stops: the queue takes 30, then the whole app would wait with it."""
 HUNG_UP = 129
 """Exit status after a hang-up: 128 and the number of SIGHUP."""
 
@@ -56,6 +58,12 @@ class KbtuiDriver(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._file: Any = Outlet(self._file)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the terminal does not read what is sent: a stalled link, or a stopped one (ctrl+s)."""
+        thread = self._writer_thread
+        return thread is not None and thread._queue.qsize() >= BEHIND
 
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]
