@@ -81,6 +81,11 @@ def socket_file(run_id: str) -> Path:
     return socket_dir() / f"{run_id[-40:]}.{home}.sock"
 
 
+def hints_file() -> Path:
+    """Which hints for newcomers were shown."""
+    return data_dir() / "hints-seen"
+
+
 def themes_dir() -> Path:
     """The theme files that came with kbtui: beside the package in a checkout, inside it in a wheel."""
     package = Path(__file__).resolve().parent
@@ -91,6 +96,16 @@ def themes_dir() -> Path:
 def user_themes_dir() -> Path:
     """Theme files of the user's own."""
     return config_dir() / "themes"
+
+
+def problems_dir() -> Path:
+    """Problems that `kbtui import` made, by suite."""
+    return data_dir() / "problems"
+
+
+def benchmarks_dir() -> Path:
+    """Where `kbtui bench` keeps its rows and tables, one folder per benchmark."""
+    return data_dir() / "benchmarks"
 
 
 def library_dir() -> Path:

@@ -47,6 +47,8 @@ MEMORY_BYTES = 8 << 30
 CANDIDATE_ACCESSES, BASELINE_ACCESSES = 1000, 250
 """Loads, stores and atomics of a case under the interpreter, one to two milliseconds each with what is between them.
 Counted instead of timed, so that every machine checks the same cases."""
+OWN_FACTOR = 8
+"""So many times as many where the problem's own inputs are all there is to check, and cannot be made smaller."""
 NOT_CHECKED = (
     "races: not checked (the interpreter runs programs one after another)",
     "timed shapes: not checked (too large for the interpreter)",
@@ -69,7 +71,7 @@ class CpuLane(Lane):
         self._problem: ProblemFolder = read_folder(spec.problem)
         self._interpret = Zygote("interpret", spec.python, spec.scratch / "interpret")
         self._compilers = Compilers(spec.compilers, spec.python, spec.scratch)
-        self._oracle = Oracle(spec.python, spec.scratch / "oracle", self._problem.path, "cpu", spec.seed)
+        self._oracle = Oracle(spec.python, spec.scratch / "oracle", self._problem.path, "cpu", spec.seed, self._pretend())
         self._memory = min(MEMORY_BYTES, _memory_bytes() // 2)
         self._readable = tuple(isolation.readable_around(self._problem.path))
         self._cancelled = threading.Event()
@@ -115,20 +117,22 @@ class CpuLane(Lane):
             summary=problem.summary or described.summary,
         )
 
+    def _pretend(self) -> dict[str, Any]:
+        """What a wrapper is told of the GPU that it does not run on."""
+        parameters = facts.compile_parameters(self._device, 0)
+        return {key: parameters[key] for key in ("capability", "properties")}
+
     def _surroundings(self) -> Surroundings:
-        pretend = {
-            key: value
-            for key, value in facts.compile_parameters(self._device, 0).items()
-            if key in ("capability", "properties")
-        }
+        pretend = self._pretend()
+        factor = OWN_FACTOR if self._described.own_precision else 1
         return Surroundings(
             entry=self._problem.entry,
             folder=self._problem.path,
             baseline_source=self._problem.kernel_source,
             device="cpu",
             readable=self._readable,
-            parameters={"pretend": pretend, "most_accesses": CANDIDATE_ACCESSES},
-            baseline_parameters={"pretend": pretend, "most_accesses": BASELINE_ACCESSES},
+            parameters={"pretend": pretend, "most_accesses": CANDIDATE_ACCESSES * factor},
+            baseline_parameters={"pretend": pretend, "most_accesses": BASELINE_ACCESSES * factor},
             unchecked=NOT_CHECKED,
             unchecked_dtypes=UNCHECKED_DTYPES,
             audits=(AUDITED_IDLE, TWICE),

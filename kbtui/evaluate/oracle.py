@@ -31,19 +31,29 @@ class Described(Record, frozen=True, kw_only=True):
     mutates: tuple[str, ...]
     precision: str
     summary: str
+    own_precision: bool = False
 
 
 class Oracle:
     """One oracle process for one problem. `device` is where inputs are made: "cpu" or "cuda:N".
 
+    `pretend` is {"properties", "capability"} of the device that a CPU plays, for references that are kernels.
     `by_device`, set by a lane that tried it (`rehearse`): large tensors go by IPC handle and not through the host.
 
     Questions may come from several threads; each is answered before the next one is asked.
     """
 
-    def __init__(self, python: str, folder: Path, problem: Path, device: str, seed: int) -> None:
+    def __init__(
+        self,
+        python: str,
+        folder: Path,
+        problem: Path,
+        device: str,
+        seed: int,
+        pretend: dict[str, Any] | None = None,
+    ) -> None:
         self._process = LaneProcess("oracle", python, folder)
-        self._opening = {"open": {"folder": str(problem), "device": device, "seed": seed}}
+        self._opening = {"open": {"folder": str(problem), "device": device, "seed": seed, "pretend": pretend}}
         self._problem = problem
         self._asking = threading.Lock()
         self._descriptions: dict[wire.CaseKey, dict[str, Any]] = {}

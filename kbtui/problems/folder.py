@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbtui.errors import ProblemError
-from kbtui.paths import library_dir
+from kbtui.paths import library_dir, problems_dir
 from kbtui.problems.checks import check_kernel, check_problem, parse
 from kbtui.problems.importing import KERNEL, PROBLEM, problem_digest
 
@@ -43,7 +43,8 @@ def bundled() -> list[str]:
 
 
 def find_problem(text: str) -> ProblemFolder:
-    """The problem called `text`: a bundled name, or the path of a folder, or of the kernel.py or problem.py in one.
+    """The problem called `text`: a bundled name, the path of a folder, or of the kernel.py or problem.py in one, or an
+    imported problem as `SUITE/NAME`.
 
     A bundled name wins over a folder of the same name; `./softmax` means the folder. Raises ProblemError, with one
     sentence naming file, piece and remedy, when nothing is found or a file lacks a piece.
@@ -58,6 +59,9 @@ def find_problem(text: str) -> ProblemFolder:
     except (OSError, RuntimeError) as error:
         # A name longer than the system allows, a folder that may not be entered, a home folder that nobody has.
         raise ProblemError(f"There is no problem {text!r} ({error}): give the path of a problem's folder") from None
+    imported = problems_dir() / text
+    if not is_file and "/" in text and (imported / PROBLEM).is_file():
+        return read_folder(imported.resolve())
     if not is_file:
         raise ProblemError(_not_found(text))
     if path.name not in (KERNEL, PROBLEM):

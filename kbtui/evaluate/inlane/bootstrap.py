@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGE = Path(__file__).resolve().parents[2]
-ALLOWED = ("kbtui.problems.format", "kbtui.problems.importing", "kbtui.evaluate.inlane")
+ALLOWED = ("kbtui.problems.format", "kbtui.problems.importing", "kbtui.problems.suites", "kbtui.evaluate.inlane")
 OLDEST = (3, 10)
 
 

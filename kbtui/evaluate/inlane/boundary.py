@@ -30,9 +30,9 @@ class Boundary:
     variant: Variant = ""
 
 
-def integer_fields(cases: Sequence[Case], vary: Mapping[str, Vary]) -> dict[str, Vary]:
-    """The fields whose values may change: those `vary` names, else every integer field of the cases."""
-    if vary:
+def integer_fields(cases: Sequence[Case], vary: Mapping[str, Vary] | None) -> dict[str, Vary]:
+    """The fields whose values may change: those `vary` names, without it every integer field of the cases."""
+    if vary is not None:
         return dict(vary)
     names = dict.fromkeys(name for case in cases for name, value in case.fields.items() if type(value) is int)
     return dict.fromkeys(names, any_int)
@@ -46,7 +46,7 @@ def telling_blocks(constants: Sequence[int]) -> list[int]:
 
 def plan(
     cases: Sequence[Case],
-    vary: Mapping[str, Vary],
+    vary: Mapping[str, Vary] | None,
     dtypes: Sequence[str],
     constants: Sequence[int],
     admit: Callable[[Case], bool],
@@ -80,7 +80,7 @@ def plan(
 
 def unseen(
     cases: Sequence[Case],
-    vary: Mapping[str, Vary],
+    vary: Mapping[str, Vary] | None,
     dtypes: Sequence[str],
     constants: Sequence[int],
     admit: Callable[[Case], bool],
@@ -112,6 +112,9 @@ def _drawn(chance: random.Random, blocks: Sequence[int]) -> int:
 
 def _middles(fields: Mapping[str, Vary]) -> Iterator[dict[str, int]]:
     """Shapes on which values are tried, the best first: some rows, no round number, and small in all but the last fields."""
+    if not fields:
+        yield {}
+        return
     last = {1: (211,), 2: (19, 33), 3: (19, 33, 47)}.get(len(fields), (19, 33))
     for leading in (2, 1):
         values = [*[leading] * (len(fields) - len(last)), *last]

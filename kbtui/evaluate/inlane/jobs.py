@@ -23,13 +23,14 @@ JOBS: dict[str, str] = {
     "verify": "kbtui.evaluate.inlane.verify:run",
     "compile": "kbtui.evaluate.inlane.capture:run",
     "count": "kbtui.evaluate.inlane.count:run",
+    "survey": "kbtui.evaluate.inlane.survey:run",
     "time": "kbtui.evaluate.inlane.clock:run",
     "device": "kbtui.evaluate.inlane.device:run",
     "rehearse": "kbtui.evaluate.inlane.device:rehearse",
 }
 
 PRELOAD: dict[str, tuple[str, ...]] = {
-    "interpret": ("selftest", "verify", "count"),
+    "interpret": ("selftest", "verify", "count", "survey"),
     "compile": ("compile",),
     "device": ("verify", "time", "device", "rehearse"),
 }

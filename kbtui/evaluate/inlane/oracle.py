@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kbtui.evaluate.inlane import boundary, sandbox
+from kbtui.evaluate.inlane import boundary, gold, sandbox
 from kbtui.evaluate.inlane.compare import compare, floor_for
 from kbtui.evaluate.inlane.exchange import Exchange, described
 from kbtui.evaluate.inlane.frames import FrameReader, send_frame
@@ -27,7 +27,7 @@ from kbtui.evaluate.inlane.mutants import mutants
 from kbtui.evaluate.inlane.mutate import identical, material, mutate
 from kbtui.evaluate.inlane.problem_module import Problem, ProblemFault
 from kbtui.evaluate.inlane.shapes import ShapesOnly
-from kbtui.evaluate.inlane.tensors import NotPortable, describe
+from kbtui.evaluate.inlane.tensors import NotPortable, describe, span_of
 from kbtui.evaluate.inlane.values import vary_values
 from kbtui.problems.format import Case
 
@@ -38,6 +38,9 @@ MOST_REAL = 1 << 20
 """Elements of a tensor that gets values where only shapes matter: indices and lengths are rarely longer."""
 
 
+MOST_PARAMETERS = 256
+MOST_CHECKED = 1 << 24
+"""Elements of the inputs of a check of the problem's own that a fast device verifies."""
 MOST_TRIED = 1 << 22
 """Elements of the inputs of a case on which the reference is tried before anything else."""
 
@@ -80,7 +83,11 @@ class Expected:
     outputs: list[tuple[str, torch.Tensor]]
     mutated: dict[int, torch.Tensor]
     own_dtype: bool
-    """The reference could not compute in float64 and was called in the inputs' own dtypes."""
+    """The reference did not compute in float64 and was called in the inputs' own dtypes."""
+    spread: list[float] = field(default_factory=list)
+    """How far further runs of a reference that is a kernel were off, by output and then by mutated argument."""
+    coarsest: float = 0.0
+    """The floor of the coarsest floating input of such a reference: what it computes in."""
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,7 +98,8 @@ class Expected:
 class Oracle:
     """`device` is where inputs are made and compared: "cpu" or "cuda:N"."""
 
-    def __init__(self, folder: str, device: str, seed: int) -> None:
+    def __init__(self, folder: str, device: str, seed: int, pretend: dict[str, Any] | None = None) -> None:
+        gold.prepare(device, pretend)
         self._problem = Problem(Path(folder))
         self._device = device
         self._seed = seed
@@ -103,6 +111,9 @@ class Oracle:
         import inspect
 
         self._parameters = tuple(inspect.signature(self._problem.reference).parameters)
+        if self._problem.own_precision:
+            # a kernel writes where it likes, and what it writes shows when it runs: any argument may be an output
+            return set(range(MOST_PARAMETERS))
         return {self._parameters.index(name) for name in self._problem.mutates}
 
     def describe_problem(self) -> dict[str, Any]:
@@ -119,6 +130,7 @@ class Oracle:
                     "bytes_moved": bytes_moved,
                     "operations": operations,
                     "dtypes": self._dtypes(case),
+                    "shapes": self._shapes(case),
                 }
             )
         self._try_out()
@@ -128,20 +140,24 @@ class Oracle:
                 "cases": cases,
                 "mutates": list(problem.mutates),
                 "precision": problem.precision,
+                "own_precision": problem.own_precision,
                 "summary": problem.summary,
             },
             "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
         }
 
     def _try_out(self) -> None:
-        for case in self._problem.cases:
-            self._arguments_without_values(case)
         problem = self._problem
-        case = min(problem.cases, key=self._elements)
+        for case in (*problem.cases, *problem.checks):
+            self._arguments_without_values(case)
+        case = min((*problem.cases, *problem.checks), key=self._elements)
         if problem.vary:
             # what `vary` admits has to work; without it a problem need not take every small shape
             case = boundary.smallest(case, problem.vary)
-        if self._elements(case) <= MOST_TRIED:
+        interpreted = problem.own_precision and self._device == "cpu"
+        if (
+            self._elements(case) <= MOST_TRIED and not interpreted
+        ):  # the baseline's own job shows what is too much there
             self._expected({"fields": case.fields, "variant": ""})
 
     def answer(self, request: dict[str, Any], descriptors: list[int]) -> tuple[dict[str, Any], list[int]]:
@@ -201,6 +217,11 @@ class Oracle:
         tensors = [value for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor)]
         return sorted({describe(tensor)["dtype"] for tensor in tensors})
 
+    def _shapes(self, case: Case) -> list[list[int] | None]:
+        """Shapes of a case's arguments by position, None for what is no tensor."""
+        arguments = self._arguments_without_values(case)
+        return [list(value.shape) if isinstance(value, torch.Tensor) else None for value in arguments]
+
     def _elements(self, case: Case) -> int:
         return sum(value.numel() for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor))
 
@@ -220,18 +241,46 @@ class Oracle:
     def _compute(self, key: dict[str, Any]) -> Expected:
         case = Case(**key["fields"])
         arguments = self._arguments(key)
-        widened = tuple(_widened(value) for value in arguments)
-        before = {at: widened[at].clone() for at in self._mutable if isinstance(widened[at], torch.Tensor)}
-        own_dtype = False
+        if self._problem.own_precision:
+            return self._gold(arguments, case)
         try:
-            outputs = self._problem.expected(widened, case)
+            outputs, mutated = self._called(tuple(_widened(value) for value in arguments), case)
         except ProblemFault:
-            own_dtype = True
-            widened = arguments
-            before = {at: widened[at].clone() for at in self._mutable if isinstance(widened[at], torch.Tensor)}
-            outputs = self._problem.expected(widened, case)
-        mutated = {at: widened[at] for at, old in before.items() if not identical(old, widened[at])}
-        return Expected([(name, tensor.detach()) for name, tensor in outputs], mutated, own_dtype)
+            return Expected(*self._called(arguments, case), own_dtype=True)
+        return Expected(outputs, mutated, own_dtype=False)
+
+    def _called(
+        self, arguments: tuple[Any, ...], case: Case
+    ) -> tuple[list[tuple[str, torch.Tensor]], dict[int, torch.Tensor]]:
+        """The reference's outputs, and the arguments that it wrote to, by position."""
+        before = {
+            at: value.clone()
+            for at, value in enumerate(arguments)
+            if at in self._mutable and isinstance(value, torch.Tensor)
+        }
+        outputs = self._problem.expected(arguments, case)
+        mutated = {at: arguments[at] for at, old in before.items() if not identical(old, arguments[at])}
+        return [(name, tensor.detach()) for name, tensor in outputs], mutated
+
+    def _gold(self, arguments: tuple[Any, ...], case: Case) -> Expected:
+        """What a reference that is a kernel gives, on copies of its inputs, run again to see whether it agrees with itself."""
+
+        def run() -> tuple[list[tuple[str, torch.Tensor]], dict[int, torch.Tensor]]:
+            given = tuple(_kept(value) for value in arguments)
+            outputs, mutated = self._called(given, case)
+            return [(name, tensor.clone()) for name, tensor in outputs], mutated
+
+        outputs, mutated = run()
+
+        def again() -> list[torch.Tensor]:
+            outputs, mutated = run()
+            return [*(tensor for _, tensor in outputs), *mutated.values()]
+
+        spread = gold.spread([*(tensor for _, tensor in outputs), *mutated.values()], again, self._device)
+        floating = [value for value in arguments if isinstance(value, torch.Tensor) and value.is_floating_point()]
+        return Expected(
+            outputs, mutated, own_dtype=True, spread=spread, coarsest=max(map(self._floor, floating), default=0.0)
+        )
 
     # comparison
 
@@ -255,6 +304,13 @@ class Oracle:
         pairs = [(actual, right) for actual, (_, right) in zip(tensors, expected.outputs, strict=False)]
         pairs += [(changed[at], right) for at, right in expected.mutated.items()]
         floors = [self._floor(actual) for actual, _ in pairs]
+        if expected.spread:
+            if any(one > 1e3 for one in expected.spread):
+                return {"refused": "cannot be judged here: the reference, run again, gives other outputs"}
+            floors = [
+                max(floor, 3 * spread, expected.coarsest if actual.is_floating_point() else 0.0)
+                for floor, spread, (actual, _) in zip(floors, expected.spread, pairs, strict=True)
+            ]
         limits = body["allowed"] or [10 * floor for floor in floors]
         compared = [
             compare(actual.to(right.device), right, limit).plain()
@@ -283,7 +339,8 @@ class Oracle:
         left = next((at for at in expected.mutated if at not in given), None)
         if left is not None:
             return f"argument {left} was not changed, though the reference changes it"
-        stray = next((at for at in sorted(given) if at not in self._mutable), None)
+        allowed = expected.mutated if self._problem.own_precision else self._mutable
+        stray = next((at for at in sorted(given) if at not in allowed), None)
         return "" if stray is None else f"writes to its input {stray}"
 
     def _contract(self, key: dict[str, Any]) -> dict[str, Any]:
@@ -329,6 +386,7 @@ class Oracle:
 
     def _plan(self, body: dict[str, Any]) -> dict[str, Any]:
         """{"constants", "most_elements", "most", "unchecked_dtypes", "too_much", "salt"} -> {"keys": [...], "notes": [...]}."""
+        problem = self._problem
         skipped: set[str] = set()
         too_large = 0
 
@@ -344,14 +402,19 @@ class Oracle:
             tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
             unchecked = {describe(tensor)["dtype"] for tensor in tensors} & set(body["unchecked_dtypes"])
             skipped.update(unchecked)
-            if sum(tensor.numel() for tensor in tensors) > body["most_elements"]:
+            most = MOST_CHECKED if case in problem.checks and self._device != "cpu" else body["most_elements"]
+            if sum(tensor.numel() for tensor in tensors) > most:
                 too_large += 1
                 return False
             return not unchecked
 
-        problem = self._problem
-        shapes = (problem.cases, problem.vary, problem.dtypes, body["constants"], admit, body["most"])
-        found = boundary.unseen(*shapes, body["salt"]) if body["salt"] else boundary.plan(*shapes)
+        cases = (*problem.checks, *problem.cases)
+        if problem.own_precision:
+            # a kernel cannot say what is right for awkward shapes and values: its own calls are what it was written for
+            found = [boundary.Boundary(case) for case in cases if admit(case)][: body["most"]]
+        else:
+            shapes = (cases, problem.vary, problem.dtypes, body["constants"], admit, body["most"])
+            found = boundary.unseen(*shapes, salt) if (salt := body.get("salt", 0)) else boundary.plan(*shapes)
         notes = [f"{name}: not checked here" for name in sorted(skipped)]
         if too_large:
             notes.append(f"{too_large} larger shapes: not checked here")
@@ -363,6 +426,15 @@ def _widened(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
+
+
+def _kept(value: Any) -> Any:
+    """A tensor of the same strides in storage of its own; anything else as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    span = span_of(value.shape, value.stride())
+    flat = torch.as_strided(value, (span,), (1,), value.storage_offset()).clone()
+    return torch.as_strided(flat, value.shape, value.stride())
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -30,11 +30,15 @@ class Problem:
         self.reference = self._function(module, "reference", "the trusted implementation, with the entry's parameters")
         self.make_inputs = self._function(module, "make_inputs", "make_inputs(case, generator, device)")
         self.cases = self._cases(module)
+        self.checks = self._checks(module)
         self.vary = self._vary(module)
         self.mutates = self._mutates(module)
         self.dtypes = self._dtypes(module)
         self.tolerance = self._tolerance(module)
         self.precision = self._precision(module)
+        self.own_precision = bool(getattr(module, "own_precision", False))
+        """The reference computes in the precision of the inputs and in no other, as a kernel does."""
+        self.notes = tuple(map(str, getattr(module, "notes", ())))
         self.traffic: Callable[[Case], Any] | None = getattr(module, "traffic", None)
         if self.traffic is not None and not callable(self.traffic):
             self._refuse("traffic is not a function", "define traffic(case) -> (bytes, operations)")
@@ -76,15 +80,28 @@ class Problem:
             self._refuse(f"cases holds {twice} twice", "remove one, or tell them apart by a field")
         return tuple(cases)
 
-    def _vary(self, module: ModuleType) -> dict[str, Vary]:
-        vary = getattr(module, "vary", {})
+    def _checks(self, module: ModuleType) -> tuple[Case, ...]:
+        """Further cases, which are verified and not timed."""
+        remedy = 'write checks = [Case(n=1000, dtype="float32"), ...], or leave it out'
+        checks: Any = getattr(module, "checks", ())
+        if not isinstance(checks, list | tuple):
+            self._refuse("checks is not a list", remedy)
+        for case in checks:
+            if not isinstance(case, Case):
+                self._refuse(f"checks holds a {type(case).__name__}", remedy)
+        return tuple(case for case in dict.fromkeys(checks) if case not in self.cases)
+
+    def _vary(self, module: ModuleType) -> dict[str, Vary] | None:
+        vary = getattr(module, "vary", None)
+        if vary is None:
+            return None
         remedy = 'write vary = {"rows": any_int, "cols": multiple_of(16)}'
         if not isinstance(vary, Mapping):
             self._refuse("vary is not a dictionary", remedy)
         for name, field in vary.items():
             if not isinstance(field, Vary):
                 self._refuse(f"vary[{name!r}] is a {type(field).__name__}", remedy)
-            if any(type(case.fields.get(name)) is not int for case in self.cases):
+            if any(type(case.fields.get(name)) is not int for case in (*self.cases, *self.checks)):
                 self._refuse(
                     f"vary names {name!r}, which is no integer field of every case", "give every case that field"
                 )

@@ -3,7 +3,7 @@
 A description is {"dtype", "shape", "strides", "span", "offset"}: strides in elements, `span` the elements from the first
 to the last one that the tensor can reach, `offset` where that span's bytes start in the memfd. An argument is
 {"tensor": description}, {"empty": description} for one without values, or {"value": scalar}; floats travel as
-{"float": repr}, since JSON has no NaN.
+{"float": repr}, since JSON has no NaN, dtypes as {"dtype": name}, tuples and lists as {"tuple" or "list": [arguments]}.
 """
 
 from __future__ import annotations
@@ -62,18 +62,29 @@ def describe(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def describe_value(value: object) -> dict[str, Any]:
-    """The description of a scalar argument. Raises NotPortable for anything but bool, int, float, str and None."""
+    """The description of an argument that is no tensor. Raises NotPortable for anything but bool, int, float, str, None, a
+    dtype, and tuples and lists of these."""
     if value is None or isinstance(value, bool | int | str):
         return {"value": value}
     if isinstance(value, float):
         return {"float": repr(value)}
+    if isinstance(value, torch.dtype):
+        return {"dtype": dtype_name(value)}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [describe_value(one) for one in value]}
     raise NotPortable(
-        f"a {type(value).__name__} cannot be handed to a candidate: use tensors, numbers, strings or None"
+        f"a {type(value).__name__} cannot be handed to a candidate: use tensors, numbers, strings, dtypes or None"
     )
 
 
 def scalar_of(argument: dict[str, Any]) -> Any:
-    """The scalar that `describe_value` described."""
+    """What `describe_value` described."""
+    if "dtype" in argument:
+        return dtype_named(argument["dtype"])
+    if "tuple" in argument:
+        return tuple(map(scalar_of, argument["tuple"]))
+    if "list" in argument:
+        return list(map(scalar_of, argument["list"]))
     return float(argument["float"]) if "float" in argument else argument["value"]
 
 
