@@ -5,7 +5,7 @@ Williams, Waterman and Patterson, "Roofline: an insightful visual performance mo
 
 from __future__ import annotations
 
-from kbtui.evaluate.targets import peak_key
+from kbtui.state.peaks import peak_of
 from kbtui.state.records import CaseInfo, DeviceInfo
 
 REFUSED_BELOW = 0.8
@@ -24,19 +24,6 @@ def physical_floor_ms(case: CaseInfo, device: DeviceInfo) -> float:
 
 def _floor(moved: int, case: CaseInfo, device: DeviceInfo) -> float:
     by_bytes = moved / device.peak_bytes_per_s if device.peak_bytes_per_s else 0.0
-    peak = _peak(case, device)
+    peak = peak_of(case, device)
     by_operations = case.operations / peak if peak else 0.0
     return 1e3 * max(by_bytes, by_operations)
-
-
-def _peak(case: CaseInfo, device: DeviceInfo) -> float:
-    """The fastest rate for any of the inputs' dtypes; of all dtypes where those are unknown. 0.0: no rate is known.
-
-    fp32 inputs may go through the tensor cores as TF32. The dtype that a case names is not asked: it may be the
-    output's.
-    """
-    rates = device.peak_ops_per_s
-    keys = {peak_key(dtype) for dtype in case.dtypes} - {""} or set(rates)
-    if "fp32" in keys:
-        keys.add("tf32")
-    return max((rates.get(key, 0.0) for key in keys), default=0.0)

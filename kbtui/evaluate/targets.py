@@ -156,8 +156,6 @@ TARGETS: dict[str, Target] = {
 _BLOCKS = {"sm_75": 16, "sm_80": 32, "sm_86": 16, "sm_87": 16, "sm_89": 24, "sm_90": 32, "sm_100": 32, "sm_120": 24}
 """Most resident blocks of a multiprocessor, by compute capability (CUDA C++ Programming Guide)."""
 
-_MATRIX_RATES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8"}
-
 
 def find_target(name: str) -> Target:
     """The card modelled for `name` such as "sm_90". Raises UsageError that names the known ones."""
@@ -190,10 +188,3 @@ def device_info(card: Target, lane: str = "cpu") -> DeviceInfo:
 def blocks_per_multiprocessor(target: str) -> int:
     """Most resident blocks; 32 for an architecture that is not in the table (true of every data-centre part so far)."""
     return _BLOCKS.get(target, 32)
-
-
-def peak_key(dtype: str) -> str:
-    """The key of `peak_ops_per_s` for a torch dtype's name: "float16" -> "fp16"; "" when there is none."""
-    if dtype.startswith("float8"):
-        return "fp8"
-    return _MATRIX_RATES.get(dtype, "")

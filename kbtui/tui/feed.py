@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from kbtui.errors import KbtuiError
-from kbtui.state.events import Event, GpuSampled, Progressed, ReplyDelta
+from kbtui.state.events import Asked, Event, GpuSampled, Progressed, ReplyDelta
 
 if TYPE_CHECKING:
     from kbtui.engine.client import RunClient
@@ -53,6 +53,13 @@ class RunFeed(ABC):
     @abstractmethod
     async def send(self, command: AnyCommand) -> Reply:
         """Ask the run process for something. Raises KbtuiError with a sentence when none listens."""
+
+    async def requests(self, pull: int) -> list[Asked]:
+        """What models were asked in a pull, from the run's journal. Raises JournalError."""
+        from kbtui.history.requests import requests_of
+        from kbtui.paths import journal_file
+
+        return await asyncio.to_thread(requests_of, journal_file(self.run_id), pull)
 
     @abstractmethod
     async def close(self) -> None:

@@ -28,6 +28,8 @@ NEXT_LEFT = "»"
 NEXT_RIGHT = "«"
 BAR = "▌"
 DOT = "•"
+BY_PERSON = "›"
+STEEP = "╱"
 SPARK = "▁▂▃▄▅▆▇█"
 
 TWINS: dict[str, str] = {
@@ -52,6 +54,8 @@ TWINS: dict[str, str] = {
     NEXT_RIGHT: "<",
     BAR: "|",
     DOT: "o",
+    BY_PERSON: ">",
+    STEEP: "/",
     "│": "|",
     "├": "|",
     "└": "`",

@@ -213,7 +213,7 @@ async def test_inject_refuses_what_is_no_kernel(tmp_path: Path, content: bytes, 
         d.app.screen.query_one(SafeInput).value = str(tmp_path / "bad.py")
         await d.press("enter")
         assert isinstance(d.app.screen, PromptScreen)
-        from kbtui.tui.screens.steering import file_problem
+        from kbtui.tui.screens.injection import file_problem
 
         assert complaint in file_problem(str(tmp_path / "bad.py"))
         await d.press("escape")
@@ -326,9 +326,9 @@ async def test_folding() -> None:
         assert len(tree.source) == rows
         await d.press("right")
         assert tree.chosen_id == 2
-        await d.press("h")
+        await d.press("H")
         assert tree.chosen_id == 2
-        await d.press("h", "h")
+        await d.press("H", "H")
         assert tree.chosen_id in (1, 2)
         await d.press("asterisk")
         assert tree.chosen_id == 24

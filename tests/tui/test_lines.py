@@ -259,7 +259,7 @@ def test_the_curve_fits_its_pane_and_ends_at_the_best(size: tuple[int, int]) -> 
 
 
 def test_the_curve_of_nothing_says_so() -> None:
-    assert plain(curve_lines(RunState(), 80, 20)[0]) == " nothing timed yet"
+    assert plain(curve_lines(RunState(), 80, 20)[0]) == " nothing timed yet: the baseline comes first"
 
 
 def test_source_keeps_every_line_and_numbers_it() -> None:

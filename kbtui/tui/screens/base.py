@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from rich.style import Style
@@ -10,8 +11,8 @@ from textual.app import ComposeResult
 from textual.events import Resize
 from textual.screen import Screen
 
-from kbtui.tui.actions import Action, bindings_of, find
-from kbtui.tui.line import ROLES
+from kbtui.tui.actions import Action, bindings_of, find, key_name
+from kbtui.tui.line import ROLES, Line, LineBuilder
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.strips import LEAST_COLUMNS, LEAST_ROWS, Strip, too_small_line
 
@@ -26,6 +27,8 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"screen--selection", *(f"role--{role}" for role in ROLES)}
     PLACES: ClassVar[tuple[str, ...]] = ("any",)
+    NEWCOMER: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """What a newcomer is told the first time: (action, what its key does)."""
     extra_places: ClassVar[tuple[str, ...]] = ()
     """Places of its panes."""
     BINDINGS = bindings_of("any")  # type: ignore[assignment]
@@ -37,6 +40,14 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         self._composed = False
         self.holds_back = False
         """Whether panes without focus keep their changes to themselves for now; they are painted at the next tick."""
+
+    def _newcomer_line(self) -> Line:
+        """The screen's hint, with the keys that are in force."""
+        out = LineBuilder().add(" New here? ", "accent")
+        for action_id, text in (*self.NEWCOMER, ("dismiss", "got it")):
+            key = key_name(self.kbtui.keys.keys_of(self.action_for(action_id))[0])
+            out.gap().add(key, "key", action_id).add(f" {text}", "text", action_id).gap()
+        return out.line()
 
     @property
     def kbtui(self) -> KbtuiApp:
@@ -50,6 +61,10 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
     def on_mount(self) -> None:
         self._composed = True
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.restyle())
+        hint = self.query_one("#newcomer", Strip)
+        hint.display = bool(self.NEWCOMER) and self.kbtui.newcomer.meets(self.PLACES[0])
+        if hint.display:
+            hint.set_lines([self._newcomer_line()])
 
     def restyle(self) -> None:
         """Forget the styles of the theme before."""
@@ -92,6 +107,7 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         yield from self.body()
+        yield Strip(id="newcomer")
         yield Strip(id="too-small")
 
     def body(self) -> ComposeResult:
@@ -138,9 +154,12 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         self.kbtui.push_screen(help_screen(self), self._run_chosen)
 
     async def do_palette(self) -> None:
-        from kbtui.tui.screens.pick import palette_screen
+        from kbtui.tui.screens.pick import add_runs, palette_screen
 
-        self.kbtui.push_screen(palette_screen(self), self._run_chosen)
+        palette = palette_screen(self)
+        self.kbtui.push_screen(palette, self._run_chosen)
+        # the runs come when they are read: journals may be long, and typing must not wait for them
+        self.kbtui.run_worker(add_runs(palette), group="palette", exclusive=True, exit_on_error=True)
 
     async def _run_chosen(self, chosen: str | None) -> None:
         if not chosen:
@@ -152,6 +171,46 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
             self.kbtui.open_candidate(int(value))
         elif kind == "theme":
             self.kbtui.theme = value
+        elif kind == "run":
+            await self.kbtui.go_home()  # lets go of the run before, and of its screens
+            await self.kbtui.attach(value)
+        elif kind == "arm":
+            await self._force(value)
+
+    async def _force(self, value: str) -> None:
+        """Force the arm of a palette line, as enter on its cell does."""
+        from kbtui.state.commands import Force
+        from kbtui.tui.screens.arms import parse_value
+        from kbtui.tui.session import who
+
+        if refusal := self.kbtui.why_no_commands:
+            self.kbtui.tell(refusal, "warning")
+            return
+        cluster, strategy = parse_value(value)
+        await self.kbtui.ask(Force(by=who(), strategy=strategy, cluster=cluster))
+
+    def do_messages(self) -> None:
+        from kbtui.tui.screens.pick import messages_screen
+
+        self.kbtui.push_screen(messages_screen(self.kbtui.messages))
+
+    def do_screenshot(self) -> None:
+        from kbtui.tui.screenshot import write_screenshot
+
+        session = self.kbtui.session
+        name = session.run_id if session is not None else "kbtui"
+        try:
+            path = write_screenshot(self.kbtui, Path.cwd(), name)
+        except OSError as error:
+            self.kbtui.tell(f"the screenshot cannot be written: {error.strerror or error}", "error")
+        else:
+            self.kbtui.tell(f"the screen is in {path}")
+
+    def do_dismiss(self) -> None:
+        self.kbtui.newcomer.forget()
+        for strip in self.query("#newcomer"):
+            strip.display = False
+        self.kbtui.tell("hints are put away: ? lists every key")
 
     def do_detach(self) -> None:
         self.app.exit(0)

@@ -11,15 +11,16 @@ from textual.events import Resize
 from kbtui.state import commands as c
 from kbtui.state.run_state import Candidate
 from kbtui.tui.actions import bindings_of
-from kbtui.tui.line import Lines
+from kbtui.tui.line import Line, Lines, text_line
 from kbtui.tui.screens.base import KbtuiScreen
 from kbtui.tui.screens.steering import Steering
-from kbtui.tui.session import who
+from kbtui.tui.session import Session, who
 from kbtui.tui.views import curve, gpu, header
-from kbtui.tui.views.log import LogSource
+from kbtui.tui.views.log import FILTERS, LogSource
 from kbtui.tui.widgets.arms_view import ArmsView
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.log_view import LogView
+from kbtui.tui.widgets.plot_view import PlotView
 from kbtui.tui.widgets.strips import Footer, Strip, tabs_line
 from kbtui.tui.widgets.tree_view import TreeView
 
@@ -33,11 +34,16 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
 
     PLACES: ClassVar[tuple[str, ...]] = ("cockpit", "any")
     extra_places: ClassVar[tuple[str, ...]] = ("tree", "arms")
+    NEWCOMER = (("open", "opens a candidate"), ("force", "forces an arm"), ("help", "lists every key"))
     BINDINGS = bindings_of("cockpit")
+    FOOTER: ClassVar[tuple[str, ...]] = ("cockpit", "any")
 
     def __init__(self) -> None:
         super().__init__()
         self.pane = "tree"
+        self.axis = "pulls"
+        self.narrowed = "all"
+        """What the log is narrowed to, a name of `log.FILTERS`."""
         self._painted: object = None
 
     def body(self) -> ComposeResult:
@@ -48,10 +54,10 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
             with Container(id="side"):
                 yield ArmsView()
                 yield LineView("GPU", id="gpu")
-                yield LineView("Best so far", id="curve")
+                yield PlotView("Best so far", id="curve")
         yield LogView()
         yield Strip(id="summary")
-        yield Footer("cockpit", "any")
+        yield Footer(*self.FOOTER)
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -71,7 +77,7 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         if session is None:
             return
         width = self.size.width
-        self.query_one("#header", Strip).set_lines(header.header(session, width))
+        self.query_one("#header", Strip).set_lines(self.header_lines(session, width))
         self._paint_gpu()
         key = (session.version, self.pane, self.size, session.status)
         if key == self._painted:
@@ -83,9 +89,13 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         self.query_one("#summary", Strip).set_lines([header.summary_line(session, width)])
         self.query_one("#footer", Footer).relabel(pause="resume" if state.status == "paused" else "pause")
 
+    def header_lines(self, session: Session, width: int) -> list[Line]:
+        """The lines on top."""
+        return header.header(session, width)
+
     def _paint_tree(self) -> None:
         assert self.kbtui.session is not None
-        self.query_one(TreeView).show_state(self.kbtui.session.state)
+        self.query_one(TreeView).show_state(self.kbtui.session.state, self.kbtui.session.marked)
 
     def _paint_arms(self) -> None:
         assert self.kbtui.session is not None
@@ -109,14 +119,19 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
     def _paint_curve(self) -> None:
         session = self.kbtui.session
         assert session is not None
-        view = self.query_one("#curve", LineView)
-        lines = curve.curve_lines(session.state, view.size.width, view.rows)
-        view.show(Lines(lines), note=curve.light_note(session.state))
+        view = self.query_one("#curve", PlotView)
+        lines = curve.curve_lines(session.state, view.size.width, view.rows, self.axis)
+        view.show(Lines(lines), note=curve.curve_note(session.state, self.axis))
+
+    def on_plot_view_resized(self) -> None:
+        if self.kbtui.session is not None:
+            self._paint_curve()
 
     def _paint_log(self) -> None:
         session = self.kbtui.session
         assert session is not None
-        self.query_one(LogView).show(LogSource(session))
+        note = text_line(self.narrowed, "warn") if self.narrowed != "all" else ()
+        self.query_one(LogView).show(LogSource(session, self.narrowed), note=note)
 
     # ------------------------------------------------------------ arrangement
 
@@ -183,12 +198,20 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         chosen = self.query_one(TreeView).chosen_id
         return session.state.candidates.get(chosen) if session is not None and chosen is not None else None
 
+    @property
+    def chosen_pull(self) -> int | None:
+        """The pull under the tree's cursor, where its version is still being written."""
+        return self.query_one(TreeView).chosen_pull
+
     def choose(self, candidate_id: int) -> None:
         """Put the tree's cursor on a candidate."""
         self.query_one(TreeView).go_to(candidate_id)
 
     def do_open(self) -> None:
         tree = self.query_one(TreeView)
+        if tree.chosen_pull is not None:
+            self.kbtui.open_pull(tree.chosen_pull)
+            return
         if self.pane == "tree" and tree.chosen_id is None and len(tree.source):
             tree.do_unfold()
             return
@@ -204,6 +227,23 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
             self.kbtui.tell("no candidate is chosen yet", "warning")
         else:
             self.kbtui.open_candidate(chosen.id, tab="diff")
+
+    def do_axis(self) -> None:
+        """Draw the curve over the next axis."""
+        axes = curve.axes_of(self._state)
+        self.axis = axes[(axes.index(self.axis) + 1) % len(axes)] if self.axis in axes else axes[0]
+        self._repaint()
+
+    def do_log_level(self) -> None:
+        """Narrow the log to the next choice."""
+        names = list(FILTERS)
+        self.narrowed = names[(names.index(self.narrowed) + 1) % len(names)]
+        self.query_one(LogView).follow()
+        self._repaint()
+
+    def _repaint(self) -> None:
+        self._painted = None
+        self.paint()
 
     # the tree's actions work from every pane
 

@@ -83,8 +83,20 @@ class SafeInput(Input):
 class PromptScreen(Modal[str]):
     """Asks for a line of text. `check` says what is wrong with an answer, "" when nothing is."""
 
-    def __init__(self, title: str, text: str, word: str, check: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        text: str,
+        word: str,
+        check: Callable[[str], str] | None = None,
+        *,
+        value: str = "",
+        empty_ok: bool = False,
+    ) -> None:
+        """`value` is there to begin with. An empty answer is as good as escape, unless `empty_ok`."""
         super().__init__(size="small")
+        self._value = value
+        self._empty_ok = empty_ok
         self._title = title
         self._text = text
         self._word = word
@@ -92,7 +104,7 @@ class PromptScreen(Modal[str]):
 
     def content(self) -> ComposeResult:
         yield Strip(self._title, id="dialog-text")
-        yield SafeInput(id="dialog-input", placeholder=self._word)
+        yield SafeInput(self._value, id="dialog-input", placeholder=self._word)
         yield Strip(id="dialog-error")
 
     def on_mount(self) -> None:
@@ -113,7 +125,7 @@ class PromptScreen(Modal[str]):
     def do_choose(self) -> None:
         answer = self.query_one("#dialog-input", SafeInput).value.strip()
         if not answer:
-            self.dismiss(None)
+            self.dismiss("" if self._empty_ok else None)
             return
         problem = self._check(answer) if self._check is not None else ""
         if problem:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import textwrap
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +16,21 @@ from kbtui.tui.actions import ACTIONS, PLACES, Action, key_name
 from kbtui.tui.keymap import Keymap
 from kbtui.tui.line import Line, LineBuilder, Lines, plain, text_line
 from kbtui.tui.screens.modal import Modal
-from kbtui.tui.views.numbers import figure
+from kbtui.tui.views.arms import Cell, cells_of, short
+from kbtui.tui.views.log import LEVELS
+from kbtui.tui.views.numbers import estimate_text, figure, ratio_text
 from kbtui.tui.views.status import origin
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.strips import Strip
 
 if TYPE_CHECKING:
+    from kbtui.history.runs import RunEntry
+    from kbtui.state.run_state import Candidate, LogLine
     from kbtui.tui.screens.base import KbtuiScreen
 
 CANDIDATES_MOST = 2000
 """Candidates in the palette, newest first."""
+MESSAGE_WIDTH = 78
 
 
 @dataclass(frozen=True)
@@ -104,19 +113,25 @@ class PickScreen(Modal[str]):
         event.prevent_default()
         self._narrow()
 
-    def _narrow(self) -> None:
+    def _narrow(self, *, moved: bool = True) -> None:
         words = self.typed.lower().split()
         items = [item for item in self._items if not words or (item.value and _fits(item, words))]
         typed = LineBuilder().add(" > ", "accent").add(self.typed, "strong").add("_", "dim").line()
         self.query_one("#typed", Strip).set_lines([typed])
         pick = self.query_one(PickList)
-        pick.cursor = 0 if words else pick.cursor
+        pick.cursor = 0 if words and moved else pick.cursor
         pick.show_items(items or [Item(text_line(f" {self._empty}", "dim"))])
 
     def do_choose(self) -> None:
         chosen = self.query_one(PickList).chosen
         if chosen:
             self.dismiss(chosen)
+
+    def add(self, items: list[Item]) -> None:
+        """More to choose from, behind what is there; the cursor stays on its line."""
+        self._items += items
+        if self.is_mounted:
+            self._narrow(moved=False)
 
 
 def _fits(item: Item, words: list[str]) -> bool:
@@ -144,21 +159,65 @@ def help_screen(screen: KbtuiScreen[Any]) -> PickScreen:
 
 
 def palette_screen(screen: KbtuiScreen[Any]) -> PickScreen:
-    """Actions that can be run here, then candidates, then themes."""
+    """Actions that can be run here, then candidates, arms and themes. `add_runs` adds the runs."""
     places = (*screen.PLACES, *screen.extra_places)
     items = [_action_item(a, screen.kbtui.keys) for a in ACTIONS if a.place in places and a.id not in ("palette",)]
     session = screen.kbtui.session
     if session is not None:
-        for candidate in list(reversed(session.state.candidates.values()))[:CANDIDATES_MOST]:
-            text, role = figure(candidate)
-            out = LineBuilder().add(" ").left(f"#{candidate.id}", 13, "key").left(origin(candidate), 44, "text")
-            items.append(
-                Item(
-                    out.right(text, 11, role).gap(2).add(candidate.status, "label").line(), f"candidate:{candidate.id}"
-                )
-            )
+        newest = list(reversed(session.state.candidates.values()))[:CANDIDATES_MOST]
+        items += [_candidate_item(candidate) for candidate in newest]
+        items += [_arm_item(cell) for cell in cells_of(session.state).values() if cell.held not in ("no move", "empty")]
     items += [
         Item(LineBuilder().add(" ").left("theme", 13, "key").add(name).line(), f"theme:{name}")
         for name in screen.kbtui.theme_names()
     ]
     return PickScreen("Palette", items, "nothing has all these words")
+
+
+async def add_runs(palette: PickScreen) -> None:
+    """Read the list of runs, in a thread, and put it into the palette."""
+    from kbtui.history.runs import list_runs
+
+    runs = await asyncio.to_thread(list_runs)
+    palette.add([_run_item(run) for run in runs if not run.error])
+
+
+def _candidate_item(candidate: Candidate) -> Item:
+    text, role = figure(candidate)
+    out = LineBuilder().add(" ").left(f"#{candidate.id}", 13, "key").left(origin(candidate), 44, "text")
+    out.right(text, 11, role).gap(2).add(candidate.status, "label")
+    for tag in candidate.tags:
+        out.gap().add(f"[{tag}]", "info")
+    return Item(out.line(), f"candidate:{candidate.id}")
+
+
+def _arm_item(cell: Cell) -> Item:
+    out = LineBuilder().add(" ").left("force arm", 13, "key").left(f"c{cell.cluster} {cell.strategy}", 18, "text")
+    out.add(f"{cell.pulls:.3g} pulls", "label")
+    out.add(f", mean {short(cell.mean)}" if cell.mean is not None else "", "label")
+    if cell.held:
+        out.gap(2).add(cell.held, "warn").add(f": {cell.reason}" if cell.reason else "", "label")
+    return Item(out.line(), f"arm:{cell.cluster}:{cell.strategy}")
+
+
+def _run_item(run: RunEntry) -> Item:
+    out = LineBuilder().add(" ").left("run", 13, "key").left(run.run_id, 34, "text").left(run.status, 9, "label")
+    if run.best_ratio is not None:
+        out.add(ratio_text(run.best_ratio), "accent")
+    elif run.best_estimate is not None:
+        out.add(estimate_text(run.best_estimate), "est")
+    return Item(out.line(), f"run:{run.run_id}")
+
+
+def messages_screen(messages: Sequence[LogLine]) -> PickScreen:
+    """What was said in toasts, newest first."""
+    items = []
+    for entry in reversed(messages):
+        glyph, role = LEVELS.get(entry.level, LEVELS["info"])
+        stamp = time.strftime("%H:%M:%S", time.localtime(entry.t))
+        first, *rest = textwrap.wrap(entry.text, MESSAGE_WIDTH) or [""]
+        items.append(
+            Item(LineBuilder().add(f" {stamp} ", "dim").add(f"{glyph} ", role).add(first, role).line(), "message")
+        )
+        items += [Item(LineBuilder().gap(12).add(part, role).line()) for part in rest]
+    return PickScreen("Messages of this session, newest first", items, "nothing has been said yet")

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kbtui.history.export import headed_source
 from kbtui.state import commands as c
+from kbtui.state.acts import last_act
 from kbtui.state.run_state import Candidate, RunState
-from kbtui.text import clean_line
+from kbtui.tui.screens.injection import Injection
 from kbtui.tui.session import who
-
-if TYPE_CHECKING:
-    from kbtui.tui.app import KbtuiApp
+from kbtui.tui.views.status import origin
 
 MORE_PULLS = 5
-SOURCE_LIMIT = 1_000_000
-"""Bytes of a file that is injected; a kernel has some thousands."""
 
 
-class Steering:
+class Steering(Injection):
     """Actions over `chosen`, mixed into the screens that have a chosen candidate."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def kbtui(self) -> KbtuiApp: ...
 
     @property
     def chosen(self) -> Candidate | None:
         """The candidate that actions mean."""
         raise NotImplementedError
+
+    @property
+    def chosen_pull(self) -> int | None:
+        """The pull that actions mean where no candidate of it exists yet."""
+        return None
 
     @property
     def _state(self) -> RunState:
@@ -87,25 +84,70 @@ class Steering:
         if command is not None:
             await self.kbtui.ask(command)
 
-    def do_inject(self) -> None:
+    # ------------------------------------------------------------ limits and hints
+
+    async def do_more_usd(self) -> None:
+        await self._change_usd(1)
+
+    async def do_fewer_usd(self) -> None:
+        await self._change_usd(-1)
+
+    async def _change_usd(self, way: int) -> None:
+        state = self._state
+        if state.budget_usd is None:
+            self.kbtui.tell("the run has no limit in dollars: `kbtui budget RUN --budget-usd X` sets one", "warning")
+            return
+        # what is spent is spent: a limit below it would only end the run
+        limit = max(stepped(state.budget_usd, way), state.cost_usd if way < 0 else 0.0)
+        await self.kbtui.ask(c.SetBudget(by=who(), budget_usd=limit))
+
+    def do_hint(self) -> None:
         from kbtui.tui.screens.dialogs import PromptScreen
 
-        text = "A file with your version of the kernel; it is judged like any other candidate."
-        self.kbtui.push_screen(PromptScreen("Inject a candidate", text, "file", check=file_problem), self._inject)
+        before = self._state.hint
 
-    async def _inject(self, path: str | None) -> None:
-        if not path:
-            return
-        file = Path(path).expanduser()
-        try:
-            source = file.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            self.kbtui.tell(f"{file} cannot be read as text: {error}", "error")
-            return
-        await self.kbtui.ask(c.Inject(by=who(), name=clean_line(file.name, 80), source=source))
+        async def send(text: str | None) -> None:
+            if text is not None and text != before:
+                await self.kbtui.ask(c.Hint(by=who(), text=text))
 
-    async def do_cancel_reply(self) -> None:
-        await self.kbtui.ask(c.Cancel(by=who()))
+        about = "Every coming prompt carries this sentence until you change it; empty takes it back."
+        self.kbtui.push_screen(PromptScreen("A hint for the model", about, "hint", value=before, empty_ok=True), send)
+
+    # ------------------------------------------------------------ taking back, and ending what is in work
+
+    async def do_undo(self) -> None:
+        from kbtui.tui.screens.dialogs import ConfirmScreen
+
+        act = last_act(self._state)
+        if act is None:
+            self.kbtui.tell("there is nothing to take back", "warning")
+            return
+        command = c.Undo(by=who(), act=act.seq)
+        if _person(act.by) == _person(command.by):
+            await self.kbtui.ask(command)
+            return
+
+        async def send(sure: bool | None) -> None:
+            if sure:
+                await self.kbtui.ask(command)
+
+        # somebody else's: it may have been meant
+        self.kbtui.push_screen(ConfirmScreen(f"Take back what {act.by} did?", act.text, "take it back"), send)
+
+    def do_end_work(self) -> None:
+        """One rule: what is in work on the chosen line ends; where nothing is, the replies that are being written."""
+        from kbtui.tui.screens.dialogs import ConfirmScreen
+
+        work = work_at(self._state, self.chosen, self.chosen_pull)
+        if work is None:
+            self.kbtui.tell("nothing is in work here, and no model is writing", "warning")
+            return
+
+        async def send(sure: bool | None) -> None:
+            if sure:
+                await self.kbtui.ask(work.command)
+
+        self.kbtui.push_screen(ConfirmScreen(work.question, work.effect, work.yes), send)
 
     # ------------------------------------------------------------ a candidate
 
@@ -131,6 +173,16 @@ class Steering:
         text = "A word for the tree, and after a space a note if you like."
         self.kbtui.push_screen(PromptScreen(f"Mark candidate #{number}", text, "tag"), send)
 
+    def do_compare(self) -> None:
+        """The mark is this viewer's own: it changes nothing in the run."""
+        chosen, session = self._chosen_or_say(), self.kbtui.session
+        if chosen is None or session is None:
+            return
+        session.marked = None if session.marked == chosen.id else chosen.id
+        session.version += 1
+        what = "to compare others with it" if session.marked is not None else "no longer"
+        self.kbtui.tell(f"#{chosen.id} is marked {what}")
+
     def do_copy(self) -> None:
         chosen = self._chosen_or_say()
         if chosen is not None:
@@ -154,16 +206,51 @@ class Steering:
             self.kbtui.tell(f"#{chosen.id} is in {path}")
 
 
-def file_problem(text: str) -> str:
-    """What is wrong with the path of a file to inject; "" when nothing is."""
-    path = Path(text).expanduser()
-    try:
-        if not path.is_file():
-            return f"{text} is not a file" if path.exists() else f"there is no file {text}"
-        size = path.stat().st_size
-        if size > SOURCE_LIMIT:
-            return f"{text} has {size:,} bytes, a kernel has {SOURCE_LIMIT:,} at most"
-        path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        return f"{text} cannot be read as text: {error}"
-    return ""
+@dataclass(frozen=True)
+class Work:
+    """What `x` would end: the command, and what is asked before it is sent."""
+
+    command: c.Kill | c.Cancel
+    question: str
+    effect: str
+    yes: str
+
+
+def work_at(state: RunState, chosen: Candidate | None, pull: int | None) -> Work | None:
+    """What is in work: the judgement of the chosen candidate, else the reply to the chosen pull, else any replies."""
+    if chosen is not None and _is_judged(state, chosen):
+        effect = "It is judged no further and its pull is dropped: the bandit learns nothing from it."
+        return Work(
+            c.Kill(by=who(), candidate_id=chosen.id),
+            f"Kill candidate #{chosen.id}, {origin(chosen)}?",
+            effect,
+            "kill it",
+        )
+    written = sorted({number for number, _ in state.asks if not state.pulls[number].ended})
+    if not written:
+        return None
+    number = pull if pull in written else written[0] if len(written) == 1 else None
+    what = (
+        f"the reply to pull {number}" if number is not None else f"the replies to pulls {', '.join(map(str, written))}"
+    )
+    effect = "What has arrived is paid for and lost; the pull is dropped, and the run goes on."
+    return Work(c.Cancel(by=who(), pull=number), f"Cancel {what}?", effect, "cancel it")
+
+
+def _is_judged(state: RunState, candidate: Candidate) -> bool:
+    """Whether something is still to be done to a candidate: in a pull that goes on, or queued by a person."""
+    pull = state.pulls.get(candidate.pull)
+    goes_on = not pull.ended if pull is not None else candidate.generator == "inject"
+    return goes_on and candidate.status in ("generated", "compiled", "verified")
+
+
+def stepped(limit: float, way: int) -> float:
+    """A limit in dollars, a step up or down: 0.10 below a dollar, 0.50 below five, 1 below twenty, else 5."""
+    at = limit if way > 0 else limit - 1e-9  # on a border the step is that of the side one goes to
+    step = 0.1 if at < 1 else 0.5 if at < 5 else 1.0 if at < 20 else 5.0
+    return max(0.0, round(limit + way * step, 2))
+
+
+def _person(by: str) -> str:
+    """The user of `user@terminal`."""
+    return by.partition("@")[0]

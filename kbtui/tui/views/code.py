@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 
 from kbtui.text import clean
-from kbtui.tui.line import Line, LineBuilder, Lines, text_line, width_of
+from kbtui.tui.glyphs import BAD
+from kbtui.tui.line import Line, LineBuilder, Lines, crop, text_line, width_of
 
 HIGHLIGHT_LIMIT = 60_000
 """Characters; a candidate has some thousands."""
@@ -14,14 +15,52 @@ DIFF_LIMIT = 2_000
 CONTEXT = 4
 
 
-def source_lines(source: str) -> Lines:
-    """The source with line numbers and syntax colours."""
+def source_lines(source: str, offending: tuple[int, ...] = ()) -> Lines:
+    """The source with line numbers and syntax colours; the lines that an error names are marked beside their number."""
     rows = _highlighted(source) if len(source) <= HIGHLIGHT_LIMIT else [text_line(row) for row in _split(source)]
     digits = len(str(len(rows)))
-    lines = [LineBuilder().add(f" {i:>{digits}}  ", "faint").extend(row).line() for i, row in enumerate(rows, 1)]
+    lines = [_numbered(i, row, digits, i in offending) for i, row in enumerate(rows, 1)]
     if len(source) > HIGHLIGHT_LIMIT:
         lines.insert(0, text_line(" without colours: the source is too long for them", "dim"))
     return Lines(lines, wide=_widest(lines))
+
+
+def excerpt(source: str, number: int, around: int = 2) -> list[Line]:
+    """Line `number` of a source, marked, with the lines around it."""
+    rows = _highlighted(source) if len(source) <= HIGHLIGHT_LIMIT else [text_line(row) for row in _split(source)]
+    digits = len(str(len(rows)))
+    first, last = max(1, number - around), min(len(rows), number + around)
+    return [_numbered(i, rows[i - 1], digits, i == number) for i in range(first, last + 1)]
+
+
+def _numbered(number: int, row: Line, digits: int, offends: bool) -> Line:
+    out = LineBuilder().add(f" {number:>{digits}}", "bad" if offends else "faint")
+    return out.add(f"{BAD} " if offends else "  ", "bad" if offends else "faint").extend(row).line()
+
+
+def side_lines(old: str, new: str, width: int) -> Lines:
+    """Both versions beside each other in `width` cells, changed lines with four lines around; long lines are cut."""
+    before, after = _split(old), _split(new)
+    if before == after or len(before) > DIFF_LIMIT or len(after) > DIFF_LIMIT:
+        return diff_lines(old, new)
+    digits = len(str(max(len(before), len(after))))
+    half = (width - 3) // 2
+    lines: list[Line] = []
+    for group in difflib.SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(CONTEXT):
+        lines.append(_hunk(group[0][1] + 1, group[-1][2], group[0][3] + 1, group[-1][4]))
+        for tag, i1, i2, j1, j2 in group:
+            same = tag == "equal"
+            left = [
+                _side(i + 1, " " if same else "-", before[i], "text" if same else "del", digits) for i in range(i1, i2)
+            ]
+            right = [
+                _side(j + 1, " " if same else "+", after[j], "text" if same else "add", digits) for j in range(j1, j2)
+            ]
+            for at in range(max(len(left), len(right))):
+                out = LineBuilder().extend(crop(left[at], half) if at < len(left) else ())
+                out.to(half).add(" │ ", "faint").extend(crop(right[at], half) if at < len(right) else ())
+                lines.append(out.line())
+    return Lines(lines)
 
 
 def diff_lines(old: str, new: str) -> Lines:

@@ -6,11 +6,12 @@ Drawn with box characters: long runs of one glyph cost the fewest bytes and look
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from kbtui.state.run_state import RunState
+from kbtui.state.run_state import Candidate, RunState
 from kbtui.tui import glyphs as g
 from kbtui.tui.line import Line, LineBuilder, text_line
-from kbtui.tui.views.numbers import speed_of_light
+from kbtui.tui.views.numbers import duration_text, money_text, speed_of_light
 
 AXIS = 7
 """Cells for the scale on the left."""
@@ -18,48 +19,80 @@ Grid = list[list[tuple[str, str]]]
 """Rows of (glyph, role)."""
 
 
-def curve_lines(state: RunState, width: int, height: int) -> list[Line]:
-    """The plot in `height` lines of `width` cells; one line of words where there is nothing to draw or no room."""
+AXES = ("pulls", "dollars", "time")
+"""What the curve can be drawn over."""
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """The curve over one axis: (x, ratio) of each change and of each trial, how far the run has come, and where x ends."""
+
+    changes: list[tuple[float, float]]
+    trials: list[tuple[float, float]]
+    reached: float
+    end: float
+
+
+def axes_of(state: RunState) -> tuple[str, ...]:
+    """The axes that mean something: a run that spends nothing has no curve over dollars."""
+    return AXES if state.cost_usd > 0 else ("pulls", "time")
+
+
+def curve_lines(state: RunState, width: int, height: int, axis: str = "pulls") -> list[Line]:
+    """The plot over `axis` in `height` lines of `width` cells; one line of words where there is nothing to draw or no room."""
     if not state.curve:
-        return [text_line(" nothing timed yet", "dim")]
+        return [text_line(" nothing timed yet: the baseline comes first", "dim")]
     columns, rows = width - AXIS - 2, height - 1
     if columns < 12 or rows < 3:
         return [text_line(f" best {_label(state, state.curve[-1][1])} at pull {state.curve[-1][0]}")]
-    pulls = max(state.iterations, max(state.pulls, default=0), 1)
-    trials = _trials(state)
+    plot = _plot(state, axis if axis in axes_of(state) else "pulls")
     light = _light_ratio(state)
     low, high = _range([ratio for _, ratio in state.curve], light)
     grid = [[(" ", "text")] * columns for _ in range(rows)]
 
-    def column(pull: float) -> int:
-        return min(columns - 1, round(pull / pulls * (columns - 1)))
+    def column(x: float) -> int:
+        return min(columns - 1, round(x / plot.end * (columns - 1)))
 
     def row(ratio: float) -> int:
         return min(rows - 1, max(0, round((high - ratio) / (high - low) * (rows - 1))))
 
     if light is not None and light <= high:
-        for x in range(columns):
-            grid[row(light)][x] = ("┈", "sol")
-    for pull, ratio in trials:
+        for at in range(columns):
+            grid[row(light)][at] = ("┈", "sol")
+    for x, ratio in plot.trials:
         if low <= ratio <= high:
-            grid[row(ratio)][column(pull)] = (g.DOT, "trial")
-    _step(grid, [(column(p), row(r)) for p, r in state.curve], column(_reached(state)))
+            grid[row(ratio)][column(x)] = (g.DOT, "trial")
+    _step(grid, [(column(x), row(r)) for x, r in plot.changes], column(plot.reached))
     return [
         *_with_scale(state, grid, light if light is not None and light <= high else None, row),
-        _pull_axis(pulls, columns),
+        _foot(axis if axis in axes_of(state) else "pulls", plot.end, columns),
     ]
 
 
-def _reached(state: RunState) -> int:
-    return max((pull.number for pull in state.pulls.values()), default=0)
+def _plot(state: RunState, axis: str) -> _Plot:
+    trials = _trials(state)
+    ratios = [ratio for _, ratio in state.curve]
+    if axis == "dollars":
+        # over money the end is what was spent: the limit may be far away
+        end = max(state.cost_usd, 1e-9)
+        points = [(candidate.born_usd, ratio) for candidate, ratio in trials]
+        return _Plot(list(zip(state.curve_usd, ratios, strict=True)), points, end, end)
+    if axis == "time":
+        end = max(state.elapsed, 1e-9)
+        points = [(candidate.born_elapsed, ratio) for candidate, ratio in trials]
+        return _Plot(list(zip(state.curve_s, ratios, strict=True)), points, end, end)
+    reached = max((pull.number for pull in state.pulls.values()), default=0)
+    changes = [(float(pull), ratio) for pull, ratio in state.curve]
+    points = [(float(candidate.pull), ratio) for candidate, ratio in trials]
+    return _Plot(changes, points, reached, max(state.iterations, reached, 1))
 
 
-def _trials(state: RunState) -> list[tuple[int, float]]:
+def _trials(state: RunState) -> list[tuple[Candidate, float]]:
     out = []
     for candidate in state.candidates.values():
         value = candidate.ratio if candidate.ratio is not None else candidate.estimate
         if value is not None and candidate.correct:
-            out.append((candidate.pull, value))
+            out.append((candidate, value))
     return out
 
 
@@ -72,10 +105,15 @@ def _light_ratio(state: RunState) -> float | None:
     return 100.0 / percent if percent else None
 
 
-def light_note(state: RunState) -> Line:
-    """Where the speed of light lies; nothing when it is unknown."""
+def curve_note(state: RunState, axis: str) -> Line:
+    """What it is drawn over, and where the speed of light lies if that is known."""
+    out = LineBuilder().add(f"over {axis if axis in axes_of(state) else 'pulls'}", "label")
     light = _light_ratio(state)
-    return text_line(f"speed of light {light:.2f}x", "label") if light is not None else ()
+    if light is not None:
+        out.add(f" {g.NONE} speed of light {light:.2f}x", "label")
+    elif not state.modelled and state.baseline is not None and state.baseline.timing is not None:
+        out.add(f" {g.NONE} speed of light unknown", "label")
+    return out.line()
 
 
 def _range(ratios: list[float], light: float | None) -> tuple[float, float]:
@@ -125,11 +163,16 @@ def _with_scale(state: RunState, grid: Grid, light: float | None, row: Callable[
     return lines
 
 
-def _pull_axis(pulls: int, columns: int) -> Line:
-    end = f"pull {pulls}"
-    out = LineBuilder().right("pull 0", AXIS + 1 + 6, "dim")
-    out.to(AXIS + 1 + columns - len(end))
-    return out.add(end, "dim").line()
+def _foot(axis: str, end: float, columns: int) -> Line:
+    """The scale below: where x begins and ends."""
+    if axis == "dollars":
+        begins, ends = "$0", f"{money_text(end)} spent"
+    elif axis == "time":
+        begins, ends = "0:00", duration_text(end)
+    else:
+        begins, ends = "pull 0", f"pull {end:.0f}"
+    out = LineBuilder().gap(AXIS + 1).add(begins, "dim")
+    return out.to(AXIS + 1 + columns - len(ends)).add(ends, "dim").line()
 
 
 def _label(state: RunState, ratio: float) -> str:

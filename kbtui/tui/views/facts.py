@@ -8,11 +8,14 @@ from kbtui.text import clean
 from kbtui.tui import glyphs as g
 from kbtui.tui.line import EMPTY, Line, LineBuilder, text_line
 from kbtui.tui.views import numbers as n
+from kbtui.tui.views.code import excerpt
+from kbtui.tui.views.offence import offending_lines
+from kbtui.tui.views.roofline import roofline_lines
 from kbtui.tui.views.status import candidate_mark, is_suspicious
 
 
-def fact_lines(state: RunState, candidate: Candidate) -> list[Line]:
-    """Compiled kernels with the parent's numbers beside them where they differ; then the signature and the moves left."""
+def fact_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
+    """Compiled kernels with the parent's numbers beside them where they differ; then signature, roofline, moves left."""
     lines: list[Line] = []
     compiled = candidate.compilation
     parent = state.candidates.get(candidate.parent_id) if candidate.parent_id is not None else None
@@ -27,10 +30,11 @@ def fact_lines(state: RunState, candidate: Candidate) -> list[Line]:
     lines += [EMPTY, text_line(" hardware signature, in % of peak", "label")]
     signature = candidate.signature
     if signature is None:
-        lines.append(text_line("   not read", "dim"))
+        lines.append(text_line("   not read yet" if candidate.timing is None else "   not read", "dim"))
     else:
         for name, reading in (("SM", signature.sm), ("DRAM", signature.dram), ("L2", signature.l2)):
             lines.append(_reading(name, reading))
+    lines += [EMPTY, *roofline_lines(state, candidate, width)]
     if candidate.cluster is not None:
         lines += [EMPTY, LineBuilder().add(" cluster ", "label").add(f"c{candidate.cluster}", "strong").line()]
     if candidate.moves:
@@ -87,6 +91,7 @@ def verdict_lines(state: RunState, candidate: Candidate, width: int) -> list[Lin
         lines.append(_fact("pruned", f"at {pruned.stage}: {pruned.reason}", "warn"))
         if pruned.value is not None and pruned.limit is not None:
             lines.append(_fact("", f"{pruned.value:g}, the limit is {pruned.limit:g}", "label"))
+    lines += _offence(candidate)
     if candidate.compilation is not None:
         lines += _compilation(candidate, width)
     if candidate.verification is not None:
@@ -136,6 +141,18 @@ def _compilation(candidate: Candidate, width: int) -> list[Line]:
     blame = "" if compiled.owner == "candidate" else f" (the {compiled.owner}'s doing)"
     lines = [_fact("compiled", f"{compiled.outcome} at {compiled.stage}: {compiled.reason}{blame}", "bad")]
     return lines + _detail(compiled.detail, width)
+
+
+def _offence(candidate: Candidate) -> list[Line]:
+    """The line of its own source that the error is about, in its place; nothing where no message names one."""
+    offending = offending_lines(candidate)
+    if not offending:
+        return []
+    lines = [_fact("at line", str(offending[0]), "bad"), *excerpt(candidate.source, offending[0])]
+    if len(offending) > 1:
+        more = ", ".join(map(str, offending[1:6]))
+        lines.append(_fact("", f"named too: {'line' if len(offending) == 2 else 'lines'} {more}", "label"))
+    return [*lines, EMPTY]
 
 
 def _verification(candidate: Candidate, width: int) -> list[Line]:

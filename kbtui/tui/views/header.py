@@ -32,10 +32,11 @@ def run_line(session: Session, width: int) -> Line:
         left = time_left(state)
         if left is not None and session.status == "live" and width >= 110:
             right.add(f", about {n.duration_text(left)} left", "label")
-    return both_ends(_who(session, width), right.add(" ").line(), width)
+    return both_ends(who_line(session, width), right.add(" ").line(), width)
 
 
-def _who(session: Session, width: int) -> Line:
+def who_line(session: Session, width: int) -> Line:
+    """`softmax · H200 · rewrite · ucb`."""
     started = session.state.started
     if started is None:
         return LineBuilder().add(" kbtui  ", "accent").add(session.run_id, "strong").line()

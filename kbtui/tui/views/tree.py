@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.tui import glyphs as g
-from kbtui.tui.line import Line, LineBuilder, crop, text_line
+from kbtui.tui.line import Line, LineBuilder, both_ends, crop, text_line
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.status import candidate_mark, evidence, in_work, origin, status_word
 
@@ -23,7 +23,8 @@ DEEP = 10
 
 @dataclass(frozen=True)
 class Row:
-    """One row. `candidate_id` None: `hidden` old and dropped children of `parent_id` in one line.
+    """One row. `candidate_id` None: `hidden` old and dropped children of `parent_id` in one line, or, with a `pull`, the
+    version that is being written in it.
 
     `rails` are the lineage's glyphs, two cells each. `below` counts the candidates folded under this one.
     """
@@ -33,6 +34,7 @@ class Row:
     rails: str
     below: int = 0
     hidden: int = 0
+    pull: int | None = None
 
 
 class Folds:
@@ -50,8 +52,11 @@ def rows_of(state: RunState, folds: Folds) -> list[Row]:
     rows: list[Row] = []
     newest = max(state.candidates, default=0)
     roots = [c.id for c in state.candidates.values() if c.parent_id not in state.candidates]
+    written: dict[int, list[int]] = {}
+    for number in pulls_written(state):
+        written.setdefault(state.pulls[number].parent_id, []).append(number)
     # an explicit stack: lineages grow longer than Python's recursion limit
-    stack: list[Iterator[Row]] = [iter(_siblings(state, folds, None, roots, "", newest))]
+    stack: list[Iterator[Row]] = [iter(_siblings(state, folds, None, roots, "", newest, []))]
     while stack:
         row = next(stack[-1], None)
         if row is None:
@@ -60,13 +65,22 @@ def rows_of(state: RunState, folds: Folds) -> list[Row]:
         rows.append(row)
         if row.candidate_id is None or row.below:
             continue
-        children = state.candidates[row.candidate_id].children
-        if children:
-            stack.append(iter(_siblings(state, folds, row.candidate_id, children, row.rails, newest)))
+        children, coming = state.candidates[row.candidate_id].children, written.get(row.candidate_id, [])
+        if children or coming:
+            stack.append(iter(_siblings(state, folds, row.candidate_id, children, row.rails, newest, coming)))
     return rows
 
 
-def _siblings(state: RunState, folds: Folds, parent: int | None, ids: list[int], rails: str, newest: int) -> list[Row]:
+def pulls_written(state: RunState) -> list[int]:
+    """The pulls in which a version is being written, which is no candidate yet."""
+    if state.status == "stopped":
+        return []
+    return [pull.number for pull in state.open_pulls if not pull.candidate_ids and pull.parent_id in state.candidates]
+
+
+def _siblings(
+    state: RunState, folds: Folds, parent: int | None, ids: list[int], rails: str, newest: int, coming: list[int]
+) -> list[Row]:
     shown, hidden = ids, 0
     if not folds.everything and parent not in folds.opened:
         kept = [i for i in ids if not _is_old_and_dropped(state, state.candidates[i], newest)]
@@ -74,14 +88,16 @@ def _siblings(state: RunState, folds: Folds, parent: int | None, ids: list[int],
             shown, hidden = kept, len(ids) - len(kept)
     # a child's rails are its parent's with the parent's own branch turned into a rail
     inner = rails.replace("├ ", "│ ").replace("└ ", "  ")
-    last = len(shown) + (1 if hidden else 0) - 1
+    last = len(shown) + (1 if hidden else 0) + len(coming) - 1
     rows = []
     for place, child in enumerate(shown):
         branch = "" if parent is None else "└ " if place == last else "├ "
         below = _count_below(state, child) if child in folds.folded else 0
         rows.append(Row(child, parent, inner + branch, below=below))
     if hidden:
-        rows.append(Row(None, parent, inner + "└ ", hidden=hidden))
+        rows.append(Row(None, parent, inner + ("├ " if coming else "└ "), hidden=hidden))
+    for place, number in enumerate(coming, last + 1 - len(coming)):
+        rows.append(Row(None, parent, inner + ("└ " if place == last else "├ "), pull=number))
     return rows
 
 
@@ -110,8 +126,9 @@ def _count_below(state: RunState, candidate_id: int) -> int:
 class TreeSource:
     """The tree as a pane shows it."""
 
-    def __init__(self, state: RunState, rows: list[Row]) -> None:
+    def __init__(self, state: RunState, rows: list[Row], marked: int | None = None) -> None:
         self._state = state
+        self._marked = marked
         self.rows = rows
 
     def __len__(self) -> int:
@@ -119,10 +136,16 @@ class TreeSource:
 
     def line(self, index: int, width: int) -> Line:
         row = self.rows[index]
+        if row.pull is not None:
+            return _written_line(self._state, row, row.pull, width)
         if row.candidate_id is None:
             out = LineBuilder().add(f" {_shortened(row.rails)}", "faint")
             return out.add(f"… {row.hidden} more, dropped", "dim").line()
-        return candidate_line(self._state, self._state.candidates[row.candidate_id], row, width)
+        return candidate_line(self._state, self._state.candidates[row.candidate_id], row, width, self._marked)
+
+    def index_of_pull(self, pull: int) -> int | None:
+        """The row of the version that is being written in a pull."""
+        return next((index for index, row in enumerate(self.rows) if row.pull == pull), None)
 
     def index_of(self, candidate_id: int) -> int | None:
         """The row of a candidate; None when it is folded away."""
@@ -132,7 +155,7 @@ class TreeSource:
         return None
 
 
-def candidate_line(state: RunState, candidate: Candidate, row: Row, width: int) -> Line:
+def candidate_line(state: RunState, candidate: Candidate, row: Row, width: int, marked: int | None = None) -> Line:
     """`│ ├ ✓ #4   tiling · BLOCK 2048      1.21x   44.7 µs  faster`."""
     glyph, role = candidate_mark(state, candidate)
     is_best = candidate.id == state.best_id
@@ -144,7 +167,7 @@ def candidate_line(state: RunState, candidate: Candidate, row: Row, width: int) 
     right = _right(state, candidate, width, working=working)
     room = width - right.cells - out.cells - 1
     extra = LineBuilder()
-    for word in marks(state, candidate):
+    for word in marks(state, candidate, marked):
         extra.gap().add(word, "info")
     if row.below:
         extra.gap().add(f"{row.below} folded", "dim")
@@ -155,9 +178,27 @@ def candidate_line(state: RunState, candidate: Candidate, row: Row, width: int) 
     return out.to(width - right.cells).extend(right.line()).line()
 
 
-def marks(state: RunState, candidate: Candidate) -> list[str]:
-    """What people did to a candidate, in brackets."""
+def _written_line(state: RunState, row: Row, number: int, width: int) -> Line:
+    """`└ ↻ fusion · llm      writing, 412 tokens`: a version that is no candidate yet."""
+    pull = state.pulls[number]
+    out = LineBuilder().add(f" {_shortened(row.rails)}", "faint").add(f"{g.WORK} ", "info")
+    out.add(f"pull {number} {g.NONE} {pull.strategy}", "text")
+    return both_ends(out.line(), text_line(f"{writing_text(state, number)} ", "info"), width)
+
+
+def writing_text(state: RunState, number: int) -> str:
+    """How far the writing in a pull is: `asking`, `writing, 412 tokens`, `thinking, 90 tokens`, `cancelled`."""
+    reply = state.reply_deltas.get(number)
+    if reply is not None:
+        return f"{'thinking' if reply.thinking else 'writing'}, {n.plural(reply.tokens, 'token')}"
+    asked = any(pull == number for pull, _ in state.asks)
+    return "asking the model" if asked else "writing"
+
+
+def marks(state: RunState, candidate: Candidate, marked: int | None = None) -> list[str]:
+    """What people did to a candidate, in brackets. `marked` is the one that this viewer compares others with."""
     words = ["[pinned]"] if candidate.id == state.pinned else []
+    words += ["[marked]"] if candidate.id == marked else []
     if state.from_scratch and candidate.id == state.baseline_id:
         words.append("[baseline]")
     return words + [f"[{tag}]" for tag in candidate.tags]

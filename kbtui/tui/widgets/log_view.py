@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbtui.tui.line import EMPTY, Line, Source
+from kbtui.tui.line import EMPTY, Line, Lines, Source
 from kbtui.tui.widgets.line_view import LineView
 
 
@@ -18,6 +18,12 @@ class LogView(LineView):
         if self.follows:
             self.top = self._turned(len(source))
         super().show(source, note=note)
+
+    def follow(self) -> None:
+        """Show the end from now on, in a log that may have become another."""
+        self.follows = True
+        self.top = 0
+        self.show(Lines([]))
 
     def _turned(self, lines: int) -> int:
         """The first line while following: as before while the end fits, else so that half the pane is free again."""
