@@ -14,7 +14,7 @@ from kbtui.cli import options, output
 from kbtui.cli.cockpit import drawing_flags, open_cockpit
 from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme
 from kbtui.config import OBJECTIVES, Settings, load_settings
-from kbtui.errors import UnknownPriceError, UsageError
+from kbtui.errors import KbtuiError, UnknownPriceError, UsageError
 
 if TYPE_CHECKING:
     from kbtui.engine.spec import RunSpec
@@ -55,6 +55,10 @@ def run(
         float | None, typer.Option(help="Percent of the speed of light at which the best is good enough (95).")
     ] = None,
     objective: Annotated[str | None, typer.Option(help=f"Over the cases: {', '.join(OBJECTIVES)}.")] = None,
+    dispatch: Annotated[
+        bool | None,
+        typer.Option("--dispatch/--no-dispatch", help="At the end, try one kernel that picks versions by input size."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cuda:0, or cpu (interpreter and estimate).")] = None,
     target: Annotated[str | None, typer.Option(help="The GPU that `cpu` compiles for, such as sm_90.")] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
@@ -89,6 +93,7 @@ def run(
             "patience": patience,
             "speed_of_light": speed_of_light,
             "objective": objective,
+            "dispatch": dispatch,
             "device": device,
             "target": target,
             "python": python,
@@ -138,7 +143,9 @@ def _start_run(spec: RunSpec) -> str:
     except UnknownPriceError as unknown:
         if not sys.stdin.isatty():
             raise
-        typer.confirm(f"{unknown}.\nAsk it anyway, without a dollar limit that could hold?", abort=True, err=True)
+        question = f"{unknown}.\nAsk it anyway, without a dollar limit that could hold?"
+        if not typer.confirm(question, err=True):
+            raise KbtuiError("nothing was started and nothing spent") from None
     known = {**spec.generator_parameters, "allow_unknown_price": True}
     return start_run(msgspec.structs.replace(spec, generator_parameters=known))
 
