@@ -6,8 +6,8 @@
 
 Played through the policies' own interface on states folded from events (offline/play.py). For T pulls: the geometric mean over
 the seeds of the best speedup found, with a 95 % interval; on a grid in percent of the grid's best. "on best": the share of the
-first 20 and of all pulls on an arm of which most could be expected at that moment. "vs paper": ratio of what was found
-after 20 pulls to what `paper` found with the same seed, with its 95 % interval. Grids from a `cpu` lane hold estimates: they
+first 20 and of all pulls on an arm of which most could be expected at that moment. "vs paper at 20": ratio of what was found
+after 20 pulls to what `paper` (or another, `--against`) found with the same seed, with its 95 % interval. Grids from a `cpu` lane hold estimates: they
 show that the machinery works, and no default is chosen by them.
 """
 
@@ -116,24 +116,28 @@ def pulls_to(logs: np.ndarray, best: float) -> str:
     return f"{median:.0f}" if np.isfinite(median) else f">{logs.shape[1]}"
 
 
-def table(world: World, title: str, found: list[Row]) -> Iterator[str]:
+def table(world: World, title: str, found: list[Row], against: str = "paper") -> Iterator[str]:
+    """`against` is the policy that the others are compared with, seed by seed, at 20 pulls and at the last mark."""
     marks = [mark for mark in MARKS if mark <= found[0].logs.shape[1]]
     best = world.best
     yield title
     heads = [f"best at {mark}" for mark in marks]
     aim = f"{'to 95 %':>9}" if best else ""
     last = marks[-1]
+    compared = [mark for mark in marks if mark >= 20]
     yield (
         f"{'policy':<28}"
         + "".join(f"{head:>17}" for head in heads)
-        + f"{'vs paper at 20':>18}{'on best 20':>12}{f'on best {last}':>13}{aim}"
+        + "".join(f"{f'vs {against} at {mark}':>18}" for mark in compared)
+        + f"{'on best 20':>12}{f'on best {last}':>13}{aim}"
     )
-    paper = next((row for row in found if row.policy == "paper"), None)
+    other = next((row for row in found if row.policy == against), None)
     for row in found:
         cells = "".join(f"{_found(row.logs[:, mark - 1], best):>17}" for mark in marks)
         early, late = (np.nanmean(row.on_best[:, :mark]) for mark in (min(20, last), last))
         end = f"{pulls_to(row.logs, best):>9}" if best else ""
-        yield f"{row.policy:<28}{cells}{_against(row, paper):>18}{early:>12.1%}{late:>13.1%}{end}"
+        ratios = "".join(f"{_against(row, other, mark):>18}" for mark in compared)
+        yield f"{row.policy:<28}{cells}{ratios}{early:>12.1%}{late:>13.1%}{end}"
 
 
 def _found(logs: np.ndarray, best: float | None) -> str:
@@ -144,10 +148,10 @@ def _found(logs: np.ndarray, best: float | None) -> str:
     return f"{np.exp(mean):.3f} ±{np.exp(mean) * half:.3f}"
 
 
-def _against(row: Row, paper: Row | None) -> str:
-    if paper is None or paper is row or row.logs.shape[1] < 20:
+def _against(row: Row, other: Row | None, mark: int) -> str:
+    if other is None or other is row:
         return ""
-    mean, half = interval(row.logs[:, 19] - paper.logs[:, 19])
+    mean, half = interval(row.logs[:, mark - 1] - other.logs[:, mark - 1])
     return f"{np.exp(mean):.3f} ±{np.exp(mean) * half:.3f}"
 
 
@@ -168,7 +172,7 @@ def report(arguments: argparse.Namespace, run: Callable[[list[Task]], list[Playe
         world, parallel, _ = opened(name, 0)
         yield ""
         found = rows(name, arguments.policies, arguments.pulls, arguments.seeds, run)
-        yield from table(world, title_of(name, world, parallel), found)
+        yield from table(world, title_of(name, world, parallel), found, arguments.against)
 
 
 def main() -> None:
@@ -185,6 +189,7 @@ def main() -> None:
         default=[*SIMULATED, NUMERIC, *grids()],
         help="6, 18, 18-delay, numbers, or names of grids",
     )
+    parser.add_argument("--against", default="paper", help="the policy of --policies that the others are compared with")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--save", help="also write the table to benchmarks/results/NAME.txt")
     arguments = parser.parse_args()

@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     patience: int = 0
     speed_of_light: float = 95.0
     objective: str = "geomean"
+    dispatch: bool = True
     device: str = ""
     target: str = "sm_90"
     python: str = ""
@@ -274,6 +275,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "patience": _whole(0),
     "speed_of_light": _percent,
     "objective": _choice(*OBJECTIVES),
+    "dispatch": _yes_no,
     "device": _text,
     "target": _text,
     "python": _text,

@@ -50,6 +50,7 @@ def fresh(problem: str, settings: Settings) -> RunSpec:
         patience=settings.patience or None,
         speed_of_light=settings.speed_of_light or None,
         objective=settings.objective,
+        dispatch=settings.dispatch,
         device=settings.device,
         target=settings.target,
         python=settings.interpreter,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kbtui.engine.dispatching import Merge
 from kbtui.state.events import Pruned
 from kbtui.state.run_state import Candidate, Pull
 
@@ -107,6 +108,13 @@ class TakeInjection:
 
 
 @dataclass(frozen=True)
+class Combine:
+    """Have one version written that picks among others by the sizes of its inputs."""
+
+    merge: Merge
+
+
+@dataclass(frozen=True)
 class Choose:
     """Begin the pull of that number: cluster if due, mask, select."""
 
@@ -129,7 +137,7 @@ class GiveUp:
 
 Judge = Compile | Prune | Verify | Time | ChooseBaseline | FindMoves | Confirm | Promote
 """A step of a candidate through the judge."""
-Action = Judge | WriteBaseline | Generate | Repair | EndPull | TakeInjection | Choose | Finish | GiveUp
+Action = Judge | WriteBaseline | Generate | Repair | EndPull | TakeInjection | Combine | Choose | Finish | GiveUp
 Resource = Literal["lane", "compiler", ""]
 
 
@@ -139,7 +147,7 @@ def subject(action: Action) -> tuple[str, int]:
     match action:
         case Generate(pull) | Repair(pull, _) | EndPull(pull, _):
             return "pull", pull.number
-        case WriteBaseline() | TakeInjection() | Choose() | Finish() | GiveUp():
+        case WriteBaseline() | TakeInjection() | Combine() | Choose() | Finish() | GiveUp():
             return "run", 0
     candidate = action.candidate
     return ("pull", candidate.pull) if candidate.pull else ("candidate", candidate.id)

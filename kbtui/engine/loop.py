@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from kbtui.engine import actions as a
-from kbtui.engine import judging, plan, pulling
+from kbtui.engine import judging, merging, plan, pulling
 from kbtui.engine.actions import Action, candidate_of, pull_of
 from kbtui.engine.commands import answer
 from kbtui.engine.plan import Limits
@@ -69,7 +69,10 @@ class Loop:
                         raise BaselineFailed(reason)
                 self._start(ready)
                 if not self._running and self._no_arm and not self._asks_for_arms():
-                    return "no arms"
+                    merge = plan.last_merge(self._tools.state)
+                    if merge is None:
+                        return "no arms"
+                    self._start([a.Combine(merge)])
                 await self._something()
         finally:
             await self._abandon(self._running)
@@ -134,6 +137,8 @@ class Loop:
                 judging.promote(tools, candidate)
             case a.TakeInjection(seq):
                 pulling.take_injection(tools, seq)
+            case a.Combine(merge):
+                await merging.combine(tools, merge)
             case a.Choose(pull):
                 if not await pulling.choose(tools, pull):
                     self._no_arm_at = tools.state.seq

@@ -151,6 +151,7 @@ def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, generator: Ge
         budget_s=_seconds(spec.budget_minutes),
         patience=_said(spec.patience),
         speed_of_light_percent=spec.speed_of_light,
+        dispatch=spec.dispatch,
         parallel=spec.parallel,
         versions=_versions(facts, generator),
         isolation={**facts.isolation, "run process not readable": hidden},

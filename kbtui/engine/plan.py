@@ -14,10 +14,12 @@ from itertools import islice
 
 from kbtui.engine import actions as a
 from kbtui.engine import cascade
-from kbtui.engine.actions import INJECTED, Action, needs, subject
+from kbtui.engine.actions import DISPATCH, INJECTED, Action, needs, subject
 from kbtui.engine.best import best_of, promoting_figure
+from kbtui.engine.dispatching import Merge, merge_of
 from kbtui.engine.outcomes import baseline_failure, failed, mendable, unjudged
 from kbtui.engine.stops import stop_reason
+from kbtui.generate.moves.dispatch import parameters
 from kbtui.state.run_state import Candidate, Pull, RunState
 
 
@@ -114,21 +116,32 @@ def _begin(state: RunState, limits: Limits, running: Collection[Action]) -> list
     if state.injections:
         return [*judging, a.TakeInjection(min(state.injections))]
     if stop := stop_reason(state):
-        return judging if judging or state.open_pulls or running else [a.Finish(stop)]
+        if judging or state.open_pulls or running:
+            return judging
+        merge = last_merge(state) if stop not in ("speed of light", "time") else None
+        return [a.Combine(merge) if merge is not None else a.Finish(stop)]
     if state.pulls_ended + len(state.open_pulls) >= state.iterations:
         return judging  # one in flight that ends without a candidate makes room for another
     return [*judging, a.Choose(next_pull(state))]
 
 
+def last_merge(state: RunState) -> Merge | None:
+    """What is tried at the end of a run that may: one version that picks among others by the sizes of its inputs."""
+    best = state.best
+    if state.started is None or not state.started.dispatch or best is None:
+        return None
+    return merge_of(state, parameters(best.source, state.started.problem.entry))
+
+
 def _strays(state: RunState) -> Iterator[a.Judge]:
     """Steps of candidates that no pull in flight judges: of the best, where a better one was in its way while its own pull
-    lasted and was then found wrong; and of people's own versions."""
+    lasted and was then found wrong; of people's own versions; and of what picks among others."""
     best_id = best_of(state)
     best = state.candidates.get(best_id) if best_id is not None else None
     if best is not None and best.pull in state.pulls and state.pulls[best.pull].ended and (step := judge(state, best)):
         yield step
     for candidate in state.candidates.values():
-        if candidate.generator == INJECTED and (step := judge(state, candidate)):
+        if candidate.generator in (INJECTED, DISPATCH) and (step := judge(state, candidate)):
             yield step
 
 

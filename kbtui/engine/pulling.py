@@ -45,7 +45,7 @@ def take_injection(tools: Tools, seq: int) -> None:
     parent = state.pinned if state.pinned is not None else state.best_id
     tools.emitter.emit(
         e.Generated(
-            candidate_id=_next_id(tools),
+            candidate_id=next_id(tools),
             parent_id=parent,
             pull=0,
             strategy=None,
@@ -224,7 +224,7 @@ def _generated(
 ) -> None:
     tools.emitter.emit(
         e.Generated(
-            candidate_id=_next_id(tools),
+            candidate_id=next_id(tools),
             parent_id=pull.parent_id,
             pull=pull.number,
             strategy=pull.strategy,
@@ -274,5 +274,6 @@ def _drop(
     )
 
 
-def _next_id(tools: Tools) -> int:
+def next_id(tools: Tools) -> int:
+    """The number of the candidate that is written next."""
     return max(tools.state.candidates, default=BASELINE_ID) + 1

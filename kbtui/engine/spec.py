@@ -33,7 +33,8 @@ class RunSpec(msgspec.Struct, kw_only=True):
     `iterations` None and UNSET for the other limits mean "not said": the defaults for a new run, what was recorded for a
     continued one. None is no limit (a recorded limit can be changed, not lifted). `budget_minutes` are of the run's own
     clock, `patience` counts rewarded pulls without a new best, `speed_of_light` is the percentage at which the best is
-    good enough. `device` "" is cuda:0 where the machine has a GPU, else cpu. `python` "" is this interpreter for a new
+    good enough. `dispatch` has the end of a run try one version that picks among others by the sizes of its inputs.
+    `device` "" is cuda:0 where the machine has a GPU, else cpu. `python` "" is this interpreter for a new
     run, the recorded one for a continued one.
     """
 
@@ -51,6 +52,7 @@ class RunSpec(msgspec.Struct, kw_only=True):
     patience: int | UnsetType | None = UNSET
     speed_of_light: float | None = DEFAULT_SPEED_OF_LIGHT
     objective: str = "geomean"
+    dispatch: bool = True
     device: str = ""
     target: str = "sm_90"
     python: str = ""

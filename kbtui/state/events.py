@@ -84,6 +84,8 @@ class RunStarted(Event, frozen=True, kw_only=True):
     """The share of the speed of light at which the best is good enough; None never."""
     generator_parameters: dict[str, Scalar] = {}
     """What the generator was set to, as `RunSpec.generator_parameters`."""
+    dispatch: bool = False
+    """Whether a version that picks among others by the sizes of its inputs is tried at the end."""
     repairs: int = 0
     """How often a version that failed may be sent back to what wrote it, within its pull."""
 
@@ -118,12 +120,14 @@ class RunStopped(Event, frozen=True, kw_only=True):
 
 
 class Noted(Event, frozen=True, kw_only=True):
-    """A line for the log. `drops_force` is the `seq` of a Forced event that cannot be played any more."""
+    """A line for the log. `drops_force` is the `seq` of a Forced event that cannot be played any more, `drops_merge` are
+    versions that no dispatching one can be made of."""
 
     level: Literal["info", "warning", "error"]
     text: str
     source: str = "kbtui"
     drops_force: int | None = None
+    drops_merge: tuple[int, ...] = ()
 
 
 # ---------------------------------------------------------------- the bandit

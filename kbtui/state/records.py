@@ -37,7 +37,7 @@ class CaseInfo(Record, frozen=True, kw_only=True):
     `fields` are the case's own parameters (rows, cols, dtype, ...). `bytes_moved` and `operations` are the least the
     case needs,
     0 where the problem gives no `traffic`. `dtypes` are those of its input tensors, by torch's names: what the hardware's
-    rate depends on.
+    rate depends on; `shapes` those of its inputs by position, None for what is no tensor.
     """
 
     name: str
@@ -46,6 +46,7 @@ class CaseInfo(Record, frozen=True, kw_only=True):
     bytes_moved: int = 0
     operations: int = 0
     dtypes: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
 
 
 class ProblemInfo(Record, frozen=True, kw_only=True):

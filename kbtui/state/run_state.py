@@ -252,6 +252,8 @@ class RunState:
         self.log: deque[LogLine] = deque(maxlen=LOG_LINES)
         self.gpu: dict[str, e.GpuSampled] = {}
         self.progress: e.Progressed | None = None
+        self.unmerged: set[tuple[int, ...]] = set()
+        """Versions that no dispatching one could be made of."""
         self.digests: dict[str, int] = {}
         """Normalised syntax digest -> first candidate that has it."""
 
@@ -384,6 +386,8 @@ class RunState:
     def _noted(self, event: e.Noted) -> None:
         if event.drops_force is not None:
             self.forces.pop(event.drops_force, None)
+        if event.drops_merge:
+            self.unmerged.add(event.drops_merge)
             self.acts.pop(event.drops_force, None)
         self._say(event, f"{event.source}: {event.text}" if event.source != "kbtui" else event.text, event.level)
 

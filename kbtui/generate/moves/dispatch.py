@@ -6,6 +6,7 @@ What the versions share stays once; what differs between them, or uses what diff
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from itertools import pairwise
 
 import libcst as cst
 
+from kbtui import syntax
 from kbtui.generate.tree.module import KernelModule
 from kbtui.generate.tree.nodes import Edit, find, mentioned
 from kbtui.generate.tree.pure import bound
@@ -87,6 +89,14 @@ def dispatched(versions: Sequence[str], entry: str, rule: Rule) -> str:
         parts.extend(_own(module, first, numbered, number, taken))
     parts.append(_picking(first, entries[0], rule, taken))
     return "\n\n\n".join(parts) + "\n"
+
+
+def parameters(source: str, entry: str) -> tuple[str, ...]:
+    """The names of the entry's parameters, by position; empty where `source` does not define it as a function."""
+    for node in syntax.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == entry:
+            return tuple(each.arg for each in (*node.args.posonlyargs, *node.args.args))
+    return ()
 
 
 def _entry(module: KernelModule, number: int) -> cst.FunctionDef:

@@ -124,7 +124,8 @@ def _origin(candidate: Candidate) -> list[Line]:
     if candidate.by:
         lines.append(_fact("asked by", candidate.by))
     if candidate.parent_id is not None:
-        lines.append(_fact("parent", f"#{candidate.parent_id}"))
+        parents = candidate.parents or (candidate.parent_id,)
+        lines.append(_fact("parents" if candidate.parents else "parent", " ".join(f"#{one}" for one in parents)))
     lines.append(_fact("pull", str(candidate.pull)))
     if candidate.detail:
         lines.append(_fact("detail", candidate.detail))
