@@ -59,6 +59,8 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         return app
 
     def on_mount(self) -> None:
+        if self._composed:  # Textual calls the handlers of all classes, and those call their base's
+            return
         self._composed = True
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.restyle())
         hint = self.query_one("#newcomer", Strip)

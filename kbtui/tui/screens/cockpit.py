@@ -34,7 +34,7 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
 
     PLACES: ClassVar[tuple[str, ...]] = ("cockpit", "any")
     extra_places: ClassVar[tuple[str, ...]] = ("tree", "arms")
-    NEWCOMER = (("open", "opens a candidate"), ("force", "forces an arm"), ("help", "lists every key"))
+    NEWCOMER = (("open", "opens a candidate"), ("force", "forces an arm"), ("help", "all keys"))
     BINDINGS = bindings_of("cockpit")
     FOOTER: ClassVar[tuple[str, ...]] = ("cockpit", "any")
 

@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from kbtui.state.records import KernelFacts, Reading
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.text import clean
 from kbtui.tui import glyphs as g
-from kbtui.tui.line import EMPTY, Line, LineBuilder, text_line
+from kbtui.tui.line import EMPTY, Line, LineBuilder, crop, text_line
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.code import excerpt
 from kbtui.tui.views.offence import offending_lines
 from kbtui.tui.views.roofline import roofline_lines
 from kbtui.tui.views.status import candidate_mark, is_suspicious
 
+WIDE = 112
+"""Columns from which the kernels stand beside what the hardware makes of them."""
+KERNELS = 54
+"""Columns of the kernels then."""
+
 
 def fact_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
-    """Compiled kernels with the parent's numbers beside them where they differ; then signature, roofline, moves left."""
-    lines: list[Line] = []
+    """Compiled kernels with the parent's numbers beside them where they differ; signature, roofline, cluster, moves left."""
+    kernels = _kernels(state, candidate)
+    if width < WIDE:
+        return [*kernels, EMPTY, *_hardware(state, candidate, width)]
+    beside = _hardware(state, candidate, width - KERNELS)
+    lines = []
+    for at in range(max(len(kernels), len(beside))):
+        out = LineBuilder().extend(crop(kernels[at], KERNELS) if at < len(kernels) else EMPTY).to(KERNELS)
+        lines.append(out.extend(beside[at] if at < len(beside) else EMPTY).line())
+    return lines
+
+
+def _kernels(state: RunState, candidate: Candidate) -> list[Line]:
     compiled = candidate.compilation
     parent = state.candidates.get(candidate.parent_id) if candidate.parent_id is not None else None
     before = parent.compilation.kernels if parent is not None and parent.compilation is not None else ()
     if compiled is None:
-        lines.append(text_line(" not compiled yet", "dim"))
-    elif not compiled.ok:
-        lines.append(text_line(f" did not compile: {compiled.reason}", "bad"))
-    else:
-        for index, kernel in enumerate(compiled.kernels):
-            lines += _kernel(kernel, before[index] if index < len(before) else None)
-    lines += [EMPTY, text_line(" hardware signature, in % of peak", "label")]
+        return [text_line(" not compiled yet", "dim")]
+    if not compiled.ok:
+        return [text_line(f" did not compile: {compiled.reason}", "bad")]
+    lines: list[Line] = []
+    for index, kernel in enumerate(compiled.kernels):
+        lines += _kernel(kernel, before[index] if index < len(before) else None)
+    return lines
+
+
+def _hardware(state: RunState, candidate: Candidate, width: int) -> list[Line]:
+    lines = [text_line(" hardware signature, in % of peak", "label")]
     signature = candidate.signature
     if signature is None:
         lines.append(text_line("   not read yet" if candidate.timing is None else "   not read", "dim"))
@@ -38,8 +60,9 @@ def fact_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
     if candidate.cluster is not None:
         lines += [EMPTY, LineBuilder().add(" cluster ", "label").add(f"c{candidate.cluster}", "strong").line()]
     if candidate.moves:
-        moves = "  ".join(f"{name} {count}" for name, count in candidate.moves.items())
-        lines += [EMPTY, LineBuilder().add(" moves left  ", "label").add(moves).line()]
+        moves = ", ".join(f"{name} {count}" for name, count in candidate.moves.items())
+        parts = textwrap.wrap(f"moves left: {moves}", max(width - 2, 20))
+        lines += [EMPTY, *(text_line(f" {part}", "label") for part in parts)]
     return lines
 
 

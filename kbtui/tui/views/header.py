@@ -30,8 +30,9 @@ def run_line(session: Session, width: int) -> Line:
             right.add(f" of {n.money_text(state.budget_usd)}" if width >= 100 else f"/{state.budget_usd:.2f}", "label")
         right.gap(2).add(n.duration_text(session.elapsed()), "strong")
         left = time_left(state)
-        if left is not None and session.status == "live" and width >= 110:
-            right.add(f", about {n.duration_text(left)} left", "label")
+        if left is not None and session.status == "live" and width >= 100:
+            about = "about " if width >= 110 else ""
+            right.add(f", {about}{n.duration_text(left)} left", "label")
     return both_ends(who_line(session, width), right.add(" ").line(), width)
 
 
@@ -102,10 +103,18 @@ def _times(state: RunState) -> str:
 
 
 def time_left(state: RunState) -> float | None:
-    """Seconds that the pulls still to come take at the pace so far; None before the second pull."""
-    if state.pulls_ended < 2 or state.iterations <= state.pulls_ended:
+    """Seconds to the nearest end: of the pulls and the dollars at the pace so far, or of the time that the run may take.
+
+    None before the second pull, and where nothing is left of one of them.
+    """
+    if state.pulls_ended < 2:
         return None
-    return state.elapsed / state.pulls_ended * (state.iterations - state.pulls_ended)
+    left = [state.elapsed / state.pulls_ended * (state.iterations - state.pulls_ended)]
+    if state.budget_s is not None:
+        left.append(state.budget_s - state.elapsed)
+    if state.budget_usd is not None and state.cost_usd > 0:
+        left.append(state.elapsed / state.cost_usd * (state.budget_usd - state.cost_usd))
+    return min(left) if min(left) > 0 else None
 
 
 def summary_line(session: Session, width: int) -> Line:
@@ -115,7 +124,9 @@ def summary_line(session: Session, width: int) -> Line:
 
     state = session.state
     out = LineBuilder().add(" ")
-    parts = [choice_text(state), summary(session), work_text(state)]
+    left = time_left(state) if session.status == "live" else None
+    to_go = f"{n.duration_text(left)} left" if left is not None else ""
+    parts = [choice_text(state), summary(session), to_go, work_text(state)]
     for index, part in enumerate(part for part in parts if part):
         if index:
             out.add(f" {g.NONE} ", "dim")

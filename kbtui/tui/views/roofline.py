@@ -139,6 +139,6 @@ def _legend(mark: str, point: Point, width: int, modelled: bool) -> Line:
     share = f"{about}{point.percent:.0f} %"
     out = LineBuilder().add(f"   {mark} ", "accent").left(point.case, max(16, min(44, width - 40)), "text")
     out.right(share, 6, "est" if modelled else "strong").add(f" {bound}", "label")
-    if width >= 100:
+    if width >= 96:
         out.add(f"  {about}{ops_text(point.rate)} at {point.intensity:.2g} operations/byte", "label")
     return out.line()
