@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -51,26 +52,32 @@ def test_at_least_six_are_shipped_and_all_load() -> None:
     assert any(not theme.dark for theme in themes.values())
 
 
+NOT_TEXT = {"background", "panel", "cursor", "added", "removed", "faint"}
+"""Grounds, and the rails of the tree."""
+MEANT_FOR = {
+    "kbtui-dark": ("deutan", "protan"), "kbtui-light": ("deutan", "protan"), "red-green-safe": ("deutan", "protan"),
+    "high-contrast": ("deutan", "protan"), "blue-yellow-safe": ("tritan",),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name != PLAIN])
 def test_text_can_be_read(name: str) -> None:
     colours = read_theme(paths.themes_dir() / f"{name}.toml").variables
-    for back in ("background", "panel", "cursor"):
+    for back in ("background", "panel", "cursor", "added", "removed"):
         assert contrast(colours["kb-foreground"], colours[f"kb-{back}"]) >= 7
-    for role in ("muted", "accent", "good", "bad", "warning", "information", "alarm", "estimate", "string", "keyword"):
-        assert contrast(colours[f"kb-{role}"], colours["kb-background"]) >= 4.5, role
-    for back in ("added", "removed"):
-        assert contrast(colours["kb-foreground"], colours[f"kb-{back}"]) >= 7
+    for role in COLOURS.keys() - NOT_TEXT:
+        for back in ("background", "panel", "cursor"):
+            assert contrast(colours[f"kb-{role}"], colours[f"kb-{back}"]) >= 4.5, (role, back)
+    assert contrast(colours["kb-background"], colours["kb-accent"]) >= 4.5  # the active tab
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("kbtui-dark", "deutan"), ("kbtui-dark", "protan"), ("kbtui-light", "deutan"), ("red-green-safe", "deutan"),
-     ("red-green-safe", "protan"), ("blue-yellow-safe", "tritan")],
-)  # fmt: skip
-def test_good_and_bad_differ_for_colour_blind_eyes(name: str, kind: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kinds in MEANT_FOR.items() for kind in kinds])
+def test_verdicts_differ_for_colour_blind_eyes(name: str, kind: str) -> None:
     colours = read_theme(paths.themes_dir() / f"{name}.toml").variables
-    good, bad = simulated(colours["kb-good"], kind), simulated(colours["kb-bad"], kind)
-    assert distance(good, bad) > 0.35
+    seen = {role: simulated(colours[f"kb-{role}"], kind) for role in ("good", "bad", "warning", "alarm")}
+    assert distance(seen["good"], seen["bad"]) > 0.35
+    for one, other in combinations(seen, 2):
+        assert distance(seen[one], seen[other]) > 0.15, (one, other)
 
 
 def whole() -> dict[str, str]:
@@ -123,6 +130,52 @@ async def test_a_bad_file_gives_one_toast_and_the_rest_works() -> None:
         assert "bad.toml" in d.text
         assert d.app.theme == "high-contrast"
         assert "bad" not in d.app.theme_names()
+
+
+async def test_a_file_that_changes_is_taken_in_while_one_looks() -> None:
+    folder = paths.user_themes_dir()
+    folder.mkdir(parents=True)
+    file = write(folder / "mine.toml", 'name = "mine"\ndark = true\n', whole())
+    async with drive(sample().events, theme="mine") as d:
+        assert d.app.screen.role_style("text").color.get_truecolor().hex == "#123456"  # type: ignore[union-attr]
+        write(file, 'name = "mine"\ndark = true\n', whole() | {"foreground": "#abcdef"})
+        write(folder / "late.toml", 'name = "late"\ndark = true\n', whole())
+        await d.app.look_at_theme_files()
+        await d.settle()
+        assert d.app.screen.role_style("text").color.get_truecolor().hex == "#abcdef"  # type: ignore[union-attr]
+        assert "late" in d.app.theme_names()
+        (folder / "late.toml").unlink()
+        await d.app.look_at_theme_files()
+        assert "late" not in d.app.theme_names()
+
+
+async def test_a_file_that_breaks_is_said_once_and_the_theme_stays() -> None:
+    folder = paths.user_themes_dir()
+    folder.mkdir(parents=True)
+    file = write(folder / "mine.toml", 'name = "mine"\ndark = true\n', whole())
+    async with drive(sample().events, (200, 50), theme="mine") as d:
+        for text in ("dark = ", "dark = tru"):
+            file.write_text(f'name = "mine"\n{text}')
+            await d.app.look_at_theme_files()
+            await d.app.look_at_theme_files()
+            await d.settle()
+        assert d.app.theme == "mine"
+        said = [line.text for line in d.app.session.replies if "mine.toml" in line.text]  # type: ignore[union-attr]
+        assert len(said) == 2  # two different mistakes, each looked at twice
+        write(file, 'name = "mine"\ndark = true\n', whole() | {"foreground": "#abcdef"})
+        await d.app.look_at_theme_files()
+        await d.settle()
+        assert d.app.screen.role_style("text").color.get_truecolor().hex == "#abcdef"  # type: ignore[union-attr]
+
+
+async def test_several_bad_files_give_one_toast() -> None:
+    folder = paths.user_themes_dir()
+    folder.mkdir(parents=True)
+    for name in ("a", "b", "c"):
+        write(folder / f"{name}.toml", f'name = "{name}"\ndark = true\n', whole() | {"accent": "no"})
+    async with drive(sample().events, (200, 50)) as d:
+        (toast,) = d.app._notifications
+        assert toast.message.endswith("; 2 more in the log")
 
 
 async def test_an_unknown_theme_is_said() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from textual.pilot import Pilot
 from tui_sample import ScriptedFeed
@@ -67,10 +68,13 @@ async def drive(
     read_only: bool = False,
     terminal: Terminal = COLOURS,
     theme: str | None = None,
+    **options: Any,
 ) -> AsyncIterator[Drive]:
-    """The app in the cockpit of a run that consists of `events`."""
+    """The app in the cockpit of a run that consists of `events`. `options` are more of KbtuiApp's."""
     feed = ScriptedFeed(events, connected=connected)
-    app = KbtuiApp(feed.run_id, read_only=read_only, terminal=terminal, theme=theme, make_feed=lambda _: feed)
+    app = KbtuiApp(
+        feed.run_id, read_only=read_only, terminal=terminal, theme=theme, make_feed=lambda _: feed, **options
+    )
     async with app.run_test(size=size, notifications=True) as pilot:
         driven = Drive(app, pilot, feed)
         await driven.settle()
