@@ -51,6 +51,19 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def redact_growing(text: str) -> str:
+    """`redact` for text that is still arriving: what may be the beginning of a secret at its end is left out, too."""
+    text = redact(text)
+    for name, value in os.environ.items():
+        if len(value) < 8 or not is_secret_name(name):
+            continue
+        for length in range(min(len(value) - 1, len(text)), 3, -1):
+            if text.endswith(value[:length]):
+                text = text[:-length]
+                break
+    return text
+
+
 def redact(text: str) -> str:
     """`text` without the values of secret environment variables (8 characters or more) and without what looks like a key."""
     for name, value in os.environ.items():

@@ -19,7 +19,7 @@ from kbtui.generate.llm.purse import Reservation, Short, Tariff, reserve
 from kbtui.generate.llm.settings import LlmSettings, Weighted
 from kbtui.state import events as e
 from kbtui.state.records import Scalar
-from kbtui.text import clean
+from kbtui.text import clean, redact_growing
 
 DELTA_EVERY_S = 0.1
 TAIL = 600
@@ -277,7 +277,7 @@ class _Attempts:
                     model=self.question.model,
                     characters=len(text),
                     tokens=round(len(text) / tokens.BYTES_PER_TOKEN),
-                    tail=clean(text[-TAIL:]),
+                    tail=clean(redact_growing(text)[-TAIL:]),
                     thinking=thinking,
                 )
             )

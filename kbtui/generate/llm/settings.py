@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -14,6 +14,18 @@ from kbtui.state.records import Record, Scalar
 
 PASSED_ON = "model."
 """Prefix of the parameters that are sent to the model as they are (`model.temperature`)."""
+OURS = {
+    "api_base": "--api-base", "base_url": "--api-base", "max_tokens": "reply_tokens in the configuration",
+    "max_completion_tokens": "reply_tokens in the configuration", "timeout": "reply_silence_s in the configuration",
+    "model": "--model", "messages": "a prompts folder in the configuration", "stream": "nothing, replies are streamed",
+    "stream_options": "nothing, replies are streamed", "max_retries": "reply_deadline_s in the configuration",
+    "num_retries": "reply_deadline_s in the configuration", "n": "--parallel",
+}  # fmt: skip
+"""What is not the user's to send as a parameter, and what to set in its place."""
+_KEYS = frozenset(
+    {"api_key", "apikey", "key", "token", "access_token", "authorization", "headers", "extra_headers", "sig"}
+)
+"""Names of parameters, of a request or in an address, that hold secrets: they would be written down."""
 LOCAL_PROVIDERS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
 """Providers that are a server on this machine unless `--api-base` says otherwise."""
 
@@ -63,6 +75,13 @@ def read_settings(parameters: Mapping[str, Scalar]) -> tuple[LlmSettings, dict[s
         raise UsageError("the llm generator needs at least 256 tokens for prompt and reply, and times above 0 s")
     check_base(settings.api_base)
     passed_on = {key.removeprefix(PASSED_ON): v for key, v in parameters.items() if key.startswith(PASSED_ON)}
+    for name in passed_on:
+        if name.lower() in _KEYS:
+            raise UsageError(
+                f"--model-parameter {name} would be written down: give keys in the provider's environment variable"
+            )
+        if name in OURS:
+            raise UsageError(f"--model-parameter {name} is set by kbtui itself: use {OURS[name]}")
     return settings, passed_on
 
 
@@ -71,6 +90,8 @@ def check_base(base: str) -> None:
     if not base:
         return
     parts = urlsplit(base)
+    if any(name.lower() in _KEYS for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+        raise UsageError("--api-base holds a key: give it in the provider's environment variable")
     if parts.username or parts.password:
         raise UsageError("--api-base holds a user or a password: give the key in the provider's environment variable")
     if parts.scheme not in ("http", "https") or not parts.hostname:

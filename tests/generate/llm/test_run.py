@@ -418,7 +418,7 @@ async def test_a_crash_after_a_paid_reply_evaluates_it_first() -> None:
 # ---------------------------------------------------------------- secrets
 
 
-async def test_a_key_is_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_key_is_nowhere(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The model even says it, and the provider's error repeats it."""
     leak = version(16) + f"# {KEY}\n"
 
@@ -428,7 +428,12 @@ async def test_a_key_is_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
             return Answer(status=500, error={"error": {"message": f"cannot bill {KEY}"}})
         if received.number == 4:
             return Answer(status=401, error={"error": {"message": f"bad key {KEY}", "code": "invalid_api_key"}})
-        return Answer(f"Title: {KEY}\n```python\n{leak}\nX = {received.number}\n```", reasoning=f"the key is {KEY}")
+        return Answer(
+            f"Title: {KEY}\nCause: {KEY}\n```python\n{leak}\nX = {received.number}\n```",
+            reasoning=f"the key is {KEY}",
+            pieces=60,
+            pause_s=0.02,
+        )
 
     with ChatServer(script) as server:
         run = run_on(server, iterations=4)
@@ -437,15 +442,65 @@ async def test_a_key_is_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(ProviderFailure) as failed:
             await run.go()
         sent = [json.dumps(received.body) for received in server.received]
-    from kbtui.history.database import History
-
-    History().ingest()
     assert KEY not in str(failed.value)
-    assert all(KEY not in repr(event) for event in shown)
+    assert any(isinstance(event, e.ReplyDelta) for event in shown), "the replies were seen growing"
+    for part in (KEY, KEY[3:20]):  # a growing or a cut reply shows no piece of it either
+        assert all(part not in repr(event) for event in shown)
     assert all(KEY not in body for body in sent[1:]), "what a model leaked is not sent back"
-    files = [file for file in data_dir().rglob("*") if file.is_file()]
-    assert any(file.name == "history.duckdb" for file in files)
+
+    from kbtui.cli.crash import write_report
+    from kbtui.cli.headless import EventLines, Progress
+    from kbtui.engine.preview import of_run
+    from kbtui.history.database import History
+    from kbtui.history.export import export_candidate
+
+    state = run.state
+    History().ingest()
+    write_report(RuntimeError(f"cannot ask with {KEY}"))
+    assert state.best is not None, "there is a best kernel with its evidence card"
+    export_candidate(state, state.best_id, tmp_path / "out.py", overwrite=False)
+    for watcher in (EventLines(), Progress()):
+        for event in shown:
+            watcher.show(event)
+        assert state.summary is not None
+        watcher.finish(state.summary)
+    printed = capsys.readouterr()
+    assert "bad key [redacted]" in printed.out
+    preview = of_run("llm-1", "fusion", None, "", 16_384)
+    assert "[redacted]" in repr(preview), "the version that leaked it is in the prompt"
+    painted = await _painted("llm-1")
+    assert "[redacted]" in painted, "the leak is on the screen, without the key"
+
+    files = [file for folder in (data_dir(), tmp_path) for file in folder.rglob("*") if file.is_file()]
+    names = {file.name for file in files}
+    assert {"history.duckdb", "journal.jsonl", "evidence.json", "evidence.txt", "out.py", "out.evidence.json"} <= names
+    assert any(file.parent.name == "crashes" for file in files)
     for file in files:
         assert KEY.encode() not in file.read_bytes(), file
-    printed = capfd.readouterr()
-    assert KEY not in printed.out + printed.err
+    for text in (printed.out, printed.err, repr(preview), painted):
+        assert KEY not in text
+
+
+async def _painted(run_id: str) -> str:
+    """What the cockpit shows of a run, on its own screen, on that of its best candidate, tab by tab, and in the log."""
+    from kbtui.tui.app import KbtuiApp
+    from kbtui.tui.terminal import Terminal
+
+    app = KbtuiApp(run_id, read_only=True, terminal=Terminal(ascii=False, colours="many"))
+    seen: list[str] = []
+    async with app.run_test(size=(200, 50)) as pilot:
+
+        async def look(*keys: str) -> None:
+            await pilot.press(*keys)
+            await pilot.pause()
+            await app.tick()
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+            seen.extend(strip.text for strip in app.screen._compositor.render_strips())
+
+        await look()
+        await look("enter")
+        for _ in range(8):
+            await look("tab")
+        await look("escape")
+    return "\n".join(seen)
