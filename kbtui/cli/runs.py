@@ -11,6 +11,7 @@ from kbtui.cli import output
 from kbtui.cli.cockpit import drawing_flags, open_cockpit
 from kbtui.cli.output import Column
 from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme
+from kbtui.errors import UsageError
 
 if TYPE_CHECKING:
     from kbtui.history.runs import RunEntry
@@ -83,32 +84,46 @@ def replay(
     no_mouse: NoMouse = False,
     low_bandwidth: LowBandwidth = False,
 ) -> None:
-    """Look at a run without touching it.
+    """Look at a run as it was after any event or pull, with a slider, or play it.
 
-    The cockpit reads the journal; nothing can be changed.
+    Nothing can be changed.
     """
     from kbtui.history.runs import find_run
     from kbtui.tui.terminal import require_terminal
 
     require_terminal("kbtui replay", "`kbtui history show` tells how a run went")
-    raise typer.Exit(open_cockpit(find_run(run), drawing_flags(theme, plain, no_mouse, low_bandwidth), read_only=True))
+    raise typer.Exit(open_cockpit(find_run(run), drawing_flags(theme, plain, no_mouse, low_bandwidth), replay=True))
 
 
 def export(
     run: RunOrNewest = None,
     candidate: Annotated[int | None, typer.Option(min=0, help="Such as 7 for #7; the best when left out.")] = None,
     file: Annotated[Path | None, typer.Option("--output", "-o", help="Where to; else RUN-CANDIDATE.py here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="A report of the run instead, as one HTML file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="A report of the run instead, as Markdown.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write a candidate's source to a file.
+    """Write a candidate's source to a file, or a report of the run.
 
-    A comment on top says where it comes from and what is known of it, modelled times as modelled.
+    A comment on top of the source says where it comes from and what is known of it. A report holds curve, tree, arms, what
+    changed, evidence and configuration. Modelled times are marked as modelled in all of them.
     """
     from kbtui.history.export import export_candidate
     from kbtui.history.runs import find_run, load_state
 
-    path = export_candidate(load_state(find_run(run)), candidate, file, overwrite=overwrite)
-    output.line(str(path))
+    state = load_state(find_run(run))
+    if html is None and markdown is None:
+        output.line(str(export_candidate(state, candidate, file, overwrite=overwrite)))
+        return
+    from kbtui.report.files import write_report
+    from kbtui.report.html import html_report
+    from kbtui.report.markdown import markdown_report
+
+    if file is not None:
+        raise UsageError("--output is for a candidate's source: --html and --markdown name their own file")
+    for target, make in ((html, html_report), (markdown, markdown_report)):
+        if target is not None:
+            output.line(str(write_report(make, state, candidate, target, overwrite=overwrite)))
 
 
 def fitting(chosen: str) -> list[RunEntry]:
