@@ -57,7 +57,7 @@ def redact_growing(text: str) -> str:
     for name, value in os.environ.items():
         if len(value) < 8 or not is_secret_name(name):
             continue
-        for length in range(min(len(value) - 1, len(text)), 3, -1):
+        for length in range(min(len(value) - 1, len(text)), 4, -1):
             if text.endswith(value[:length]):
                 text = text[:-length]
                 break
