@@ -1,0 +1,8 @@
+"""The reports' tests share the cockpit's sample run; this puts its module on the path."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tui"))
