@@ -15,8 +15,8 @@ def drawing_flags(theme: str | None, plain: bool, no_mouse: bool, low_bandwidth:
     }
 
 
-def open_cockpit(run_id: str | None, flags: dict[str, object], *, read_only: bool = False) -> int:
-    """The cockpit on a run, or its home screen for None; its exit status. Call `require_terminal` first.
+def open_cockpit(run_id: str | None, flags: dict[str, object], *, read_only: bool = False, replay: bool = False) -> int:
+    """The cockpit on a run, its replay, or the home screen for None; its exit status. Call `require_terminal` first.
 
     Raises ConfigError for settings that do not hold, before anything is painted.
     """
@@ -27,6 +27,7 @@ def open_cockpit(run_id: str | None, flags: dict[str, object], *, read_only: boo
     return run_app(
         run_id,
         read_only=read_only,
+        replay=replay,
         ascii=settings.ascii,
         theme=settings.theme or None,
         mouse=settings.mouse,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from kbtui.errors import HistoryError
 from kbtui.history.tables import TABLES, Table
+from kbtui.history.views import VIEWS
 
 if TYPE_CHECKING:
     import duckdb
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised with every change of a table or view; `MIGRATIONS` then says how to get there from the version before."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
@@ -24,97 +23,11 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "seconds double, first_token_s double, recorded varchar, primary key (run_id, seq))",
     ),
     2: ("alter table runs add column baseline_id integer default 0",),
+    3: ("alter table candidates add column model varchar default ''",),
 }
 """Version -> statements that lead from it to the next. Views are made anew after every migration."""
 
 _VERSION_TABLE = "schema_version"
-
-
-class View(msgspec.Struct, frozen=True):
-    """A view: its query and what it answers."""
-
-    name: str
-    comment: str
-    query: str
-
-
-VIEWS = (
-    View(
-        "leaderboard",
-        "The best candidate of every run, ranked within problem, device and kind of timing.",
-        """
-        select
-            rank() over (
-                partition by r.problem_digest, r.device, r.target, r.timing
-                order by c.ratio desc nulls last, c.estimate desc nulls last
-            ) as place,
-            r.problem, r.device, r.target, r.timing, r.run_id, c.candidate_id, c.move, c.strategy, r.generator, r.model,
-            c.speed_verdict, c.ratio, c.low, c.high, c.estimate, r.pulls, r.cost_usd, r.started_at
-        from runs r join candidates c on c.run_id = r.run_id and c.candidate_id = r.best_id
-        """,
-    ),
-    View(
-        "arm_stats",
-        "Pulls of every arm of every run, under the clusters at the time of each choice.",
-        """
-        select
-            p.run_id, r.problem, r.policy, p.cluster, p.strategy,
-            count(*) filter (p.seen) as pulls,
-            avg(p.reward) filter (p.seen) as mean_reward,
-            max(p.reward) filter (p.seen) as best_reward,
-            count(*) filter (p.seen and p.reward > 0) as rewarded,
-            count(*) filter (p.ended and not p.seen) as dropped,
-            count(*) filter (p.forced) as forced
-        from pulls p join runs r on r.run_id = p.run_id
-        group by all
-        """,
-    ),
-    View(
-        "lineage",
-        "How every candidate came about: its ancestors from the baseline, and the moves between them.",
-        """
-        with recursive walk as (
-            select run_id, candidate_id, 0 as depth, [candidate_id] as ancestors, []::varchar[] as moves
-            from candidates where parent_id is null
-            union all
-            select c.run_id, c.candidate_id, w.depth + 1, list_append(w.ancestors, c.candidate_id),
-                list_append(w.moves, c.move)
-            from candidates c join walk w on w.run_id = c.run_id and w.candidate_id = c.parent_id
-        )
-        select w.run_id, w.candidate_id, w.depth, w.ancestors, w.moves, c.status, c.ratio, c.estimate
-        from walk w join candidates c on c.run_id = w.run_id and c.candidate_id = w.candidate_id
-        """,
-    ),
-    View(
-        "model_cost",
-        "What every model was asked in every run and under every arm, what that cost, and the rewards of the pulls.",
-        """
-        select
-            q.run_id, q.model, p.cluster, p.strategy,
-            count(*) as requests,
-            count(*) filter (q.outcome <> 'reply') as failed,
-            count(distinct q.pull) as pulls,
-            sum(q.tokens) as tokens,
-            sum(q.cost_usd) as cost_usd,
-            sum(p.reward) filter (q.call = 1) as reward
-        from requests q left join pulls p on p.run_id = q.run_id and p.pull = q.pull
-        group by all
-        """,
-    ),
-    View(
-        "cost",
-        "What every run cost and what it got for it.",
-        """
-        select
-            run_id, problem, generator, model, pulls, candidates, correct, cost_usd, tokens,
-            cost_usd / nullif(correct - 1, 0) as usd_per_correct,
-            tokens / nullif(correct - 1, 0) as tokens_per_correct,
-            elapsed_s / nullif(pulls, 0) as seconds_per_pull,
-            best_ratio, best_estimate
-        from runs
-        """,
-    ),
-)
 
 
 def version(connection: duckdb.DuckDBPyConnection) -> int:
@@ -171,9 +84,10 @@ def markdown() -> str:
         lines += ["| column | type | meaning |", "| --- | --- | --- |"]
         lines += [f"| `{c.name}` | {c.type} | {c.comment.replace('|', chr(92) + '|')} |" for c in table.columns]
         parts.append("\n".join(lines))
-    views = ["### Views", "", "| view | answers |", "| --- | --- |"]
-    views += [f"| `{view.name}` | {view.comment} |" for view in VIEWS]
-    return "\n\n".join([*parts, "\n".join(views)]) + "\n"
+    for view in VIEWS:
+        lines = [f"### View `{view.name}`", "", view.comment, "", "| column | meaning |", "| --- | --- |"]
+        parts.append("\n".join([*lines, *(f"| `{name}` | {comment} |" for name, comment in view.columns)]))
+    return "\n\n".join(parts) + "\n"
 
 
 def _create(table: Table) -> str:
@@ -190,6 +104,8 @@ def _comments() -> Iterator[str]:
     yield f"comment on column {_VERSION_TABLE}.version is 'The version'"
     for view in VIEWS:
         yield f"comment on view {view.name} is {_literal(view.comment)}"
+        for name, comment in view.columns:
+            yield f"comment on column {view.name}.{name} is {_literal(comment)}"
 
 
 def _literal(text: str) -> str:

@@ -84,7 +84,7 @@ def elapsed_text(seconds: float) -> str:
 ROWS = (
     ("problem", lambda run: run.problem),
     ("device", lambda run: run.device),
-    ("status", lambda run: f"stopped by {run.stopped_by}" if run.stopped_by else run.status),
+    ("status", lambda run: f"stopped by {run.stopped_by}" if run.stopped_by else "not ended"),
     ("best", best_text),
     ("verdict", lambda run: run.verdict or "-"),
     ("interval", interval_text),

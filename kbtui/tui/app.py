@@ -19,7 +19,8 @@ from kbtui.tui.feed import LiveFeed, RunFeed
 from kbtui.tui.glyphs import to_ascii
 from kbtui.tui.keymap import Keymap
 from kbtui.tui.newcomer import Newcomer
-from kbtui.tui.screens.base import KbtuiScreen
+from kbtui.tui.pace import Pace
+from kbtui.tui.screens.base import Held, KbtuiScreen
 from kbtui.tui.session import Session
 from kbtui.tui.terminal import Terminal, describe_terminal, require_terminal
 from kbtui.tui.theming import ThemedApp
@@ -32,6 +33,8 @@ TICK_S = 0.5
 """Changes are gathered and painted this often."""
 SLOW_TICK_S = 2.0
 """The same over a slow link (`--low-bandwidth`)."""
+SLOW_SHARE = 0.25
+"""What is sent over a slow link, as a share of what is sent otherwise."""
 TOAST_S = 4.0
 MESSAGES = 500
 
@@ -78,6 +81,7 @@ class KbtuiApp(ThemedApp):
         self._ticking = False
         self.newcomer = newcomer if newcomer is not None else Newcomer(None)
         self._ticks = 0
+        self._pace = Pace(SLOW_SHARE if low_bandwidth else 1.0)
         if self.ascii_glyphs:
             self.add_class("-ascii")
 
@@ -187,12 +191,18 @@ class KbtuiApp(ThemedApp):
             self._ticking = False
         self._ticks += 1
         if isinstance(self.screen, KbtuiScreen) and not self._terminal_is_behind():
-            # over a slow link, panes that nobody looks into are painted every other time
-            self.screen.paint_all(at_rest=self.low_bandwidth and self._ticks % 2 == 0)
+            self.screen.paint_all(self._held())
 
     def _terminal_is_behind(self) -> bool:
         # what changed meanwhile is painted in one go once the terminal reads again
         return isinstance(self._driver, KbtuiDriver) and self._driver.is_behind
+
+    def _held(self) -> Held:
+        sent = self._driver.sent if isinstance(self._driver, KbtuiDriver) else 0
+        if not self._pace.may_paint(clock.monotonic(), sent, self.size.width * self.size.height):
+            return "panes"
+        # over a slow link, panes that nobody looks into are painted every other time
+        return "unfocused" if self.low_bandwidth and self._ticks % 2 == 0 else "nothing"
 
     @property
     def why_no_commands(self) -> str:

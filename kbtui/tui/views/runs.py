@@ -12,18 +12,26 @@ if TYPE_CHECKING:
     from kbtui.history.runs import RunEntry
 
 
-class RunsSource:
-    """The runs as lines. `now` is the time of day the ages are counted to."""
+WIDE = 126
+"""Columns from which the generator and its model have one."""
+MARK = "+"
+"""Before a run that is marked for a comparison."""
 
-    def __init__(self, runs: list[RunEntry], now: float) -> None:
+
+class RunsSource:
+    """The runs as lines. `now` is the time of day the ages are counted to, `marked` the ids of those to compare."""
+
+    def __init__(self, runs: list[RunEntry], now: float, marked: tuple[str, ...] = ()) -> None:
         self.runs = runs
         self._now = now
+        self._marked = marked
 
     def __len__(self) -> int:
         return len(self.runs)
 
     def line(self, index: int, width: int) -> Line:
-        return run_line(self.runs[index], width, self._now)
+        run = self.runs[index]
+        return run_line(run, width, self._now, marked=run.run_id in self._marked)
 
 
 def head_line(width: int) -> Line:
@@ -34,15 +42,15 @@ def head_line(width: int) -> Line:
     )
     if width >= 96:
         out.gap(2).left("device", 22, "label")
-    if width >= 134:
-        out.left("generator", 20, "label")
+    if width >= WIDE:
+        out.left("written by", width - WIDE + 16, "label")
     return crop(out.right("last", 11, "label").line(), width)
 
 
-def run_line(run: RunEntry, width: int, now: float) -> Line:
+def run_line(run: RunEntry, width: int, now: float, *, marked: bool = False) -> Line:
     """`● live  softmax  1.42x  faster  14/20  $0.38  NVIDIA H200  rewrite  now`."""
     glyph, role = RUN.get(run.status, RUN["missing"])
-    out = LineBuilder().add(f" {glyph} ", role).left(run.status, 9, role)
+    out = LineBuilder().add(MARK if marked else " ", "accent").add(f"{glyph} ", role).left(run.status, 9, role)
     if run.error:
         return crop(out.add(f"{run.run_id}  ", "strong").add(run.error, "bad").line(), width)
     out.left(run.problem or run.run_id, _problem(width), "strong")
@@ -59,14 +67,16 @@ def run_line(run: RunEntry, width: int, now: float) -> Line:
         out.gap(2).left(
             "modelled" if run.timing == "modelled" else run.device, 22, "est" if run.timing == "modelled" else "text"
         )
-    if width >= 134:
-        out.left(f"{run.generator} {run.model}".strip(), 20, "label")
+    if width >= WIDE:
+        out.left(f"{run.generator} {run.model}".strip(), width - WIDE + 16, "label")
     return crop(out.right(n.age_text(max(0.0, now - run.last_t)), 11, "dim").line(), width)
 
 
 def describe(run: RunEntry, width: int) -> list[Line]:
     """The chosen run in two lines."""
     first = LineBuilder().add(f" {run.run_id}", "strong").add(f"  {run.device}", "label")
+    first.add(f"  {run.generator} {run.model}".rstrip(), "label")
+    first.add(f"  tagged {', '.join(run.tags)}" if run.tags else "", "info")
     second = LineBuilder().add(f" {n.plural(run.candidates, 'candidate')}, {run.correct} correct", "label")
     second.add(f"  policy {run.policy}" if run.policy else "", "label")
     second.add(f"  stopped by {run.stopped_by}" if run.stopped_by else "", "label")

@@ -42,10 +42,11 @@ class LineView(PaintedLines, can_focus=True):
         self.repaint()
 
     def on_focus(self) -> None:
-        self.repaint()
+        # later: Textual says so before `has_focus` has its new value
+        self.call_later(self.repaint)
 
     def on_blur(self) -> None:
-        self.repaint()
+        self.call_later(self.repaint)
 
     def keep_visible(self, index: int) -> None:
         """Scroll as little as needed to show line `index`."""
