@@ -20,7 +20,7 @@ from kbtui.history.event_rows import Row, timestamp
 from kbtui.history.journal import JournalReader
 from kbtui.history.rows import Batch, batch
 from kbtui.history.runs import run_ids
-from kbtui.history.tables import DERIVED, GPU, INGESTED, TABLES
+from kbtui.history.tables import BENCHMARKS, DERIVED, GPU, INGESTED, TABLES
 from kbtui.history.tables import Table as TableSchema
 from kbtui.paths import history_file, journal_file
 
@@ -129,6 +129,17 @@ class History:
             try:
                 schema.prepare(connection)
                 _insert(connection, GPU, rows, replace=True)
+            except _duckdb_error() as error:
+                raise damaged(self.path, error) from error
+
+    def add_benchmarks(self, rows: Sequence[Row]) -> None:
+        """Keep results of benchmarks, each with the columns of `benchmarks` (`finished_at` in seconds since the epoch); a newer
+        one of the same kernel replaces the old row."""
+        dated = [{**row, "finished_at": timestamp(row["finished_at"])} for row in rows]
+        with connect(self.path, "write", self.wait_s) as connection:
+            try:
+                schema.prepare(connection)
+                _insert(connection, BENCHMARKS, dated, replace=True)
             except _duckdb_error() as error:
                 raise damaged(self.path, error) from error
 
@@ -246,7 +257,7 @@ def _carry_over(old: duckdb.DuckDBPyConnection, new: duckdb.DuckDBPyConnection) 
     known = [row[0] for row in new.execute("select run_id from ingested").fetchall()]
     new.execute("begin")
     for table in TABLES:
-        unknown, values = ("", []) if table is GPU else ("where not list_contains($1, run_id)", [known])
+        unknown, values = ("", []) if table in (GPU, BENCHMARKS) else ("where not list_contains($1, run_id)", [known])
         names = [column.name for column in table.columns]
         found = old.execute(f"select {', '.join(names)} from {table.name} {unknown}", values).fetchall()
         nested = {column.name for column in table.columns if column.type == "JSON"}

@@ -12,7 +12,7 @@ from kbtui.history.views import VIEWS
 if TYPE_CHECKING:
     import duckdb
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raised with every change of a table or view; `MIGRATIONS` then says how to get there from the version before."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
@@ -24,6 +24,13 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
     ),
     2: ("alter table runs add column baseline_id integer default 0",),
     3: ("alter table candidates add column model varchar default ''",),
+    4: (
+        "create table benchmarks (benchmark varchar, suite varchar, method varchar, kernel varchar, status varchar, "
+        "run_id varchar, device varchar, timing varchar, verdict varchar, ratio double, low double, high double, "
+        "estimate double, sum_ratio double, sum_estimate double, baseline_ms double, pulls integer, candidates integer, "
+        "correct integer, cost_usd double, tokens bigint, seconds double, reason varchar, owner varchar, "
+        "finished_at timestamp, primary key (benchmark, kernel))",
+    ),
 }
 """Version -> statements that lead from it to the next. Views are made anew after every migration."""
 
