@@ -173,6 +173,7 @@ def _candidate(run_id: str, c: Candidate) -> Row:
         "strategy": c.strategy,
         "cluster": c.cluster,
         "generator": c.generator,
+        "model": c.model,
         "by_whom": c.by,
         "move": c.move,
         "detail": c.detail,

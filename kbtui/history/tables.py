@@ -115,6 +115,7 @@ CANDIDATES = Table(
         Column("strategy", "VARCHAR", "Strategy that made it; NULL for the baseline and injected ones"),
         Column("cluster", "INTEGER", "Cluster under the last partition; NULL when it is in none"),
         Column("generator", "VARCHAR", "What wrote it"),
+        Column("model", "VARCHAR", "Model that wrote it, empty for what no model wrote"),
         Column("by_whom", "VARCHAR", "Person who injected it, else empty"),
         Column("move", "VARCHAR", "Short title of the change"),
         Column("detail", "VARCHAR", "More about the change"),
@@ -369,6 +370,42 @@ GPU = Table(
     ),
 )
 
+BENCHMARKS = Table(
+    "benchmarks",
+    "What a method made of every kernel of a suite (`kbtui bench`); the run itself is in the other tables. Not in any "
+    "journal: a rebuild keeps the rows.",
+    ("benchmark", "kernel"),
+    (
+        Column("benchmark", "VARCHAR", "Suite, method and a digest of what they were run with"),
+        Column("suite", "VARCHAR", "The suite as it was named"),
+        Column("method", "VARCHAR", "The method as `--method` names it"),
+        Column("kernel", "VARCHAR", "Name of the problem within the suite"),
+        Column("status", "VARCHAR", "done, failed, waiting (for replies) or started"),
+        Column("run_id", "VARCHAR", "The run, as `kbtui runs` names it"),
+        Column("device", "VARCHAR", "Name of the device"),
+        Column("timing", "VARCHAR", "measured or modelled: which kind of times the run has"),
+        Column("verdict", "VARCHAR", "Of the best version against the baseline; empty where nothing beat it"),
+        Column(
+            "ratio", "DOUBLE", "Measured baseline time over the best's; 1 where nothing beat it; NULL when modelled"
+        ),
+        Column("low", "DOUBLE", "Lower end of its interval"),
+        Column("high", "DOUBLE", "Upper end of its interval"),
+        Column("estimate", "DOUBLE", "The same from a model; NULL when measured"),
+        Column("sum_ratio", "DOUBLE", "Measured: total baseline time over total time of the best, over all cases"),
+        Column("sum_estimate", "DOUBLE", "The same from a model"),
+        Column("baseline_ms", "DOUBLE", "Geometric mean of the baseline's measured times (ms); NULL when modelled"),
+        Column("pulls", "INTEGER", "Pulls that ended"),
+        Column("candidates", "INTEGER", "Versions, the baseline included"),
+        Column("correct", "INTEGER", "Correct versions beside the baseline"),
+        Column("cost_usd", "DOUBLE", "US dollars"),
+        Column("tokens", "BIGINT", "Tokens of models"),
+        Column("seconds", "DOUBLE", "Wall time of the run"),
+        Column("reason", "VARCHAR", "Why it failed, empty otherwise"),
+        Column("owner", "VARCHAR", "Whose doing the failure is: candidate, environment or provider"),
+        Column("finished_at", "TIMESTAMP", "When the result came in (UTC)"),
+    ),
+)
+
 INGESTED = Table(
     "ingested",
     "How much of each journal is in this database.",
@@ -384,4 +421,4 @@ DERIVED: tuple[Table, ...] = (
     RUNS, CASES, CANDIDATES, CASE_TIMES, KERNELS, PULLS, SELECTIONS, PARTITIONS, INTERVENTIONS, NOTES, REQUESTS,
 )  # fmt: skip
 """Tables whose rows follow from journals."""
-TABLES: tuple[Table, ...] = (*DERIVED, GPU, INGESTED)
+TABLES: tuple[Table, ...] = (*DERIVED, GPU, BENCHMARKS, INGESTED)
