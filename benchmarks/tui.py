@@ -123,7 +123,7 @@ def key_to_paint(bench: Bench) -> list[Row]:
                     name,
                     "p95 30 ms",
                     f"p95 {_p95(lines):.0f} ms",
-                    f"median {_ms(lines):.0f} ms, {spent * 1e3:.0f} ms processor; a page: {_ms(pages):.0f} and {_p95(pages):.0f} ms",
+                    f"median {_ms(lines):.0f} ms, {spent * 1e3:.0f} ms cpu; a page {_ms(pages):.0f}, p95 {_p95(pages):.0f} ms",
                 )
             )
             if size == SIZES[-1]:

@@ -15,6 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from textual.drivers.linux_driver import LinuxDriver
 
+from kbtui.tui.thrift import Thrift
+
 if TYPE_CHECKING:
     from textual.app import App
 
@@ -58,6 +60,14 @@ class KbtuiDriver(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._file: Any = Outlet(self._file)
+        self._thrift = Thrift()
+        self.sent = 0
+        """Bytes sent to the terminal."""
+
+    def write(self, data: str) -> None:
+        frugal = self._thrift.rewrite(data)
+        self.sent += len(frugal.encode("utf-8", "replace"))
+        super().write(frugal)
 
     @property
     def is_behind(self) -> bool:
@@ -66,6 +76,7 @@ class KbtuiDriver(LinuxDriver):
         return thread is not None and thread._queue.qsize() >= BEHIND
 
     def start_application_mode(self) -> None:
+        self._thrift.forget()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._watch, args=(loop,), name="kbtui-hangup", daemon=True).start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from rich.style import Style
 from textual.app import ComposeResult
@@ -18,8 +18,11 @@ from kbtui.tui.widgets.strips import LEAST_COLUMNS, LEAST_ROWS, Strip, too_small
 
 if TYPE_CHECKING:
     from kbtui.tui.app import KbtuiApp
+    from kbtui.tui.widgets.painted import PaintedLines
 
 Result = TypeVar("Result")
+Held = Literal["nothing", "unfocused", "panes"]
+"""Which panes wait with what changed."""
 
 
 class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
@@ -38,8 +41,7 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         super().__init__()
         self._styles_by_role: dict[str, Style] = {}
         self._composed = False
-        self.holds_back = False
-        """Whether panes without focus keep their changes to themselves for now; they are painted at the next tick."""
+        self._held: Held = "nothing"
 
     def _newcomer_line(self) -> Line:
         """The screen's hint, with the keys that are in force."""
@@ -89,15 +91,20 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         if whole and self.is_current and not self.too_small:
             self.paint_panes()
 
-    def paint_all(self, *, at_rest: bool) -> None:
-        """Paint at a tick. `at_rest`: only the pane with the focus; the others follow at the next tick."""
-        self.holds_back = at_rest
-        self.paint()
-        self.holds_back = False
-        if not at_rest:
+    def paint_all(self, held: Held) -> None:
+        """Paint at a tick. Panes that are `held` keep their changes until a tick that does not hold them."""
+        self._held = held
+        try:
+            self.paint()
             for view in self.query(LineView):
-                if view.is_late:
+                if view.is_late and not self.holds(view):
                     view.repaint()
+        finally:
+            self._held = "nothing"
+
+    def holds(self, view: PaintedLines) -> bool:
+        """Whether a pane is to keep its changes for now. Strips (header, footer) are small and never wait."""
+        return view.can_focus and (self._held == "panes" or (self._held == "unfocused" and not view.has_focus))
 
     def paint_panes(self) -> None:
         """Show what there is to show; called only while the screen is whole and in front."""

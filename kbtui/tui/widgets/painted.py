@@ -82,7 +82,7 @@ class PaintedLines(Widget):
         if not self.is_mounted or not self.display:
             self._painted.clear()
             return
-        self.is_late = self.can_focus and not self.has_focus and self._kbtui_screen.holds_back
+        self.is_late = self._kbtui_screen.holds(self)
         if self.is_late:
             return
         self._forget_other_size()
