@@ -8,6 +8,7 @@ removes API keys.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 
@@ -46,6 +47,7 @@ _SHAPES = re.compile(
 REDACTED = "[redacted]"
 
 
+@functools.lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Whether an environment variable of that name is treated as a secret."""
     return _SECRET_NAME.search(name) is not None
@@ -66,7 +68,7 @@ def redact_growing(text: str) -> str:
 
 def redact(text: str) -> str:
     """`text` without the values of secret environment variables (8 characters or more) and without what looks like a key."""
-    for name, value in os.environ.items():
-        if len(value) >= 8 and value in text and is_secret_name(name):
+    for name in os.environ:
+        if is_secret_name(name) and len(value := os.environ.get(name, "")) >= 8 and value in text:
             text = text.replace(value, REDACTED)
     return _SHAPES.sub(REDACTED, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import sys
 import threading
@@ -66,3 +67,14 @@ def test_nothing_of_the_run_process_parses_by_itself() -> None:
     for file in package.rglob("*.py"):
         if file not in apart:
             assert "ast.parse(" not in file.read_text(), f"{file}: use kbtui.syntax"
+
+
+def test_the_dump_is_that_of_ast_and_all_statements_are_found() -> None:
+    files = [*sorted(Path(syntax.__file__).parent.rglob("*.py"))[::4], *paths.library_dir().glob("*/kernel.py")]
+    for file in files:
+        tree = syntax.parse(file.read_text())
+        assert syntax.dump(tree) == ast.dump(tree, annotate_fields=False), file
+        found = {id(node) for node in syntax.statements(tree)}
+        assert found == {id(node) for node in ast.walk(tree) if isinstance(node, ast.stmt)}, file
+    tree = syntax.parse("match x:\n    case 1:\n        import a\n    case _:\n        def f(y=lambda: 1): return y\n")
+    assert [type(node).__name__ for node in syntax.statements(tree)] == ["Match", "Import", "FunctionDef", "Return"]

@@ -13,7 +13,7 @@ from kbtui.search import cluster
 from kbtui.search.arms import DUPLICATES, Board
 from kbtui.search.policy import Choice, Policy, Purpose, draw
 from kbtui.search.reward import rewarded
-from kbtui.search.tuning import tuned_parent
+from kbtui.search.tuning import its_turn, tuned_parent
 from kbtui.state import events as e
 from kbtui.state import records as r
 from kbtui.state.run_state import RunState
@@ -111,7 +111,7 @@ class Play:
 
     def _tuned(self, number: int) -> tuple[Choice, Version] | None:
         """The numeric search's choice and the version that it leads to; None when it is the policy's turn."""
-        parent = tuned_parent(self.state)
+        parent = tuned_parent(self.state) if its_turn(self.state) else None
         if parent is None:
             return None
         steps = self._world.steps(self._versions[parent.id], self._known)

@@ -1,22 +1,22 @@
 """What is pruned before anything runs, in order of cost; every reason comes with the number behind it. Pure.
 
 A duplicate syntax tree, the static policy and the compiler come first (`judging.compile_candidate`; the compiler itself
-refuses a kernel that needs more shared memory than there is, naming both numbers). Then what is here. A bound by the
-speed of light is not among it: a problem's least traffic is the same for all of its candidates, and what one candidate
-moves is only counted (`cpu`) or measured (`cuda`) by the very step that times it, so no lane knows a bound of a
-candidate's own before, and a bound that is not its own prunes nobody.
+refuses a kernel that needs more shared memory than there is, naming both numbers). Then what is here.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
 from kbtui.engine.host_code import host_digest
+from kbtui.evaluate.objective import CasePair, combine
+from kbtui.evaluate.roofline import operations_ms, physical_floor_ms
 from kbtui.state.events import Pruned
-from kbtui.state.records import DeviceInfo, KernelFacts
+from kbtui.state.records import CaseInfo, DeviceInfo, KernelFacts
 from kbtui.state.run_state import Candidate, RunState
 
 
@@ -32,7 +32,8 @@ def duplicate(state: RunState, candidate: Candidate) -> Pruned | None:
 def after_compiling(state: RunState, candidate: Candidate) -> Pruned | None:
     """Why a candidate that compiled goes no further; None when it does."""
     assert state.started is not None, "a candidate was compiled, so the run has started"
-    return resources(candidate, state.started.device) or same_code(state, candidate)
+    device = state.started.device
+    return resources(candidate, device) or same_code(state, candidate) or speed_of_light(state, candidate)
 
 
 def resources(candidate: Candidate, device: DeviceInfo) -> Pruned | None:
@@ -79,6 +80,60 @@ def same_code(state: RunState, candidate: Candidate) -> Pruned | None:
                 candidate_id=candidate.id, stage="code", reason=f"the same machine code as #{other.id}", value=other.id
             )
     return None
+
+
+def speed_of_light(state: RunState, candidate: Candidate) -> Pruned | None:
+    """Pruned when the candidate would not beat the best even if it took no longer than the hardware must: by the bytes and
+    operations that the problem says each case needs, at the device's peaks, and with the multiprocessors that its own
+    launches reach. `value` is the speedup over the baseline at that limit, `limit` the best's.
+
+    What fits in the L2 cache is not counted, since it need not come from memory. None where a peak, the needs of a case or a
+    time is unknown, and for a person's own version, which a person wants to see.
+    """
+    started, baseline, best = state.started, state.baseline, state.best
+    if started is None or baseline is None or baseline.timing is None or best is None or candidate.by:
+        return None
+    # The lower end of what was measured: no candidate is lost to the noise of the best.
+    figure = best.estimate if best.ratio is None else min(best.ratio, _low(best))
+    times = {one.case: one.ms or one.estimate_ms for one in baseline.timing.cases}
+    pairs = []
+    for case in started.problem.cases:
+        floor, ms = _least_ms(case, candidate, started.device), times.get(case.name)
+        if not floor or not ms:
+            return None
+        pairs.append(CasePair(case.weight, ms, floor))
+    if figure is None or not pairs:
+        return None
+    most = combine(pairs, started.objective)
+    if most > figure:
+        return None
+    modelled = ", modelled" if state.modelled else ""
+    return Pruned(
+        candidate_id=candidate.id,
+        stage="speed of light",
+        reason=f"at the speed of light it would be {most:.2f}x, #{best.id} is {figure:.2f}x{modelled}",
+        value=most,
+        limit=figure,
+    )
+
+
+def _least_ms(case: CaseInfo, candidate: Candidate, device: DeviceInfo) -> float:
+    """The least time of a case in ms for a candidate; 0.0 when unknown.
+
+    A launch of fewer programs than there are multiprocessors computes at that share of the peak. (It may still draw the
+    whole bandwidth of the memory.) Without launches that are known to be the case's, no more than `physical_floor_ms`.
+    """
+    floor = physical_floor_ms(case, device)
+    programs = [math.prod(kernel.grid) for kernel in _kernels(candidate) if case.name in kernel.cases]
+    if not programs or not device.multiprocessors:
+        return floor
+    share = min(1.0, max(programs) / device.multiprocessors)
+    return max(floor, operations_ms(case, device) / share) if share else floor
+
+
+def _low(candidate: Candidate) -> float:
+    low = candidate.timing.low if candidate.timing is not None else None
+    return math.inf if low is None else low
 
 
 def launched_code(kernels: Iterable[KernelFacts]) -> Counter[tuple[str, tuple[int, int, int], str]]:

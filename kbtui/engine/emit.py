@@ -65,11 +65,13 @@ class Emitter:
         fields = msgspec.to_builtins(event, str_keys=True)
         # One look at the environment per event, not per string: it is only taken apart when there is something to find.
         text = "\n".join(_strings(fields))
-        mend = _mended if _mended(text) != text else str
-        fields = _plain(fields, mend)
-        fields["t"] = clock.wall()
-        fields["elapsed"] = self._elapsed_before + clock.monotonic() - self._began
-        return msgspec.convert(fields, type(event), str_keys=True)
+        kind = type(event)
+        if _mended(text) == text:
+            plain = msgspec.json.decode(msgspec.json.encode(event), type=kind)
+        else:
+            plain = msgspec.convert(_plain(fields, _mended), kind, str_keys=True)
+        elapsed = self._elapsed_before + clock.monotonic() - self._began
+        return msgspec.structs.replace(plain, t=clock.wall(), elapsed=elapsed)
 
 
 def _mended(text: str) -> str:

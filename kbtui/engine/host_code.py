@@ -29,7 +29,7 @@ def host_digest(source: str) -> str:
     body = [node for node in tree.body if node not in kernels]
     names = [node.name for node in kernels if isinstance(node, ast.FunctionDef)]
     host = _Normalised(names).visit(ast.Module(body=body, type_ignores=[]))
-    return hashlib.sha256(ast.dump(host, annotate_fields=False).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(syntax.dump(host).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _Normalised(ast.NodeTransformer):

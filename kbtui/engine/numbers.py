@@ -8,15 +8,25 @@ from kbtui.engine.tools import Tools
 from kbtui.generate.generator import Written
 from kbtui.generate.tuning import numeric_steps
 from kbtui.search.policy import Choice
-from kbtui.search.tuning import Step, tuned_parent
+from kbtui.search.settings import settings_of
+from kbtui.search.tuning import Step, its_turn, tuned_parent
 from kbtui.state.run_state import Candidate, Pull
 
 
 async def choose(tools: Tools, pull: int) -> Choice | None:
     """The next pull, when it is the numeric search's turn and a step to an unseen version is worth it."""
-    parent = tuned_parent(tools.state)
-    if parent is None:
-        return None
+    parent = tuned_parent(tools.state) if its_turn(tools.state) else None
+    return await best_step(tools, pull, parent) if parent is not None else None
+
+
+async def instead(tools: Tools, pull: int) -> Choice | None:
+    """The next pull where the policy has no arm left: the numeric search may still know a step."""
+    parent = tuned_parent(tools.state) if settings_of(tools.state).tune else None
+    return await best_step(tools, pull, parent) if parent is not None else None
+
+
+async def best_step(tools: Tools, pull: int, parent: Candidate) -> Choice | None:
+    """The step on `parent` that is worth most, if one is worth a pull."""
     found = await asyncio.to_thread(numeric_steps, parent.source, tools.started.problem.entry)
     steps = [
         Step(strategy=strategy, move=written.move, change=written.change)

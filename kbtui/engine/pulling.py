@@ -86,6 +86,8 @@ async def choose(tools: Tools, pull: int) -> bool:
     if state.status == "paused" and not state.steps:
         return True  # a person paused the run meanwhile
     choices = [tuned] if tuned is not None else tools.policy.propose(state, pull, 1)
+    if not choices and (step := await numbers.instead(tools, pull)) is not None:
+        choices = [step]
     if choices:
         _select(tools, pull, choices[0], None)
     return bool(choices)

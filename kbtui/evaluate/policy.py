@@ -112,7 +112,7 @@ def _is_torch_compute(dotted: str) -> bool:
 
 def _aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Local name -> dotted name, for every import anywhere in the file."""
-    for node in ast.walk(tree):
+    for node in syntax.statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2

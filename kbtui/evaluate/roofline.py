@@ -22,6 +22,11 @@ def physical_floor_ms(case: CaseInfo, device: DeviceInfo) -> float:
     return _floor(max(0, case.bytes_moved - device.l2_bytes), case, device)
 
 
+def operations_ms(case: CaseInfo, device: DeviceInfo) -> float:
+    """The time that a case's operations take at the device's peak rate, in ms; 0.0 when either is unknown."""
+    return _floor(0, case, device)
+
+
 def _floor(moved: int, case: CaseInfo, device: DeviceInfo) -> float:
     by_bytes = moved / device.peak_bytes_per_s if device.peak_bytes_per_s else 0.0
     peak = peak_of(case, device)

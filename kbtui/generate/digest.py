@@ -22,7 +22,7 @@ def syntax_digest(source: str) -> str:
         tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source_digest(source)
-    for node in ast.walk(tree):
+    for node in (tree, *syntax.statements(tree)):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             body = node.body
             if (
@@ -32,4 +32,4 @@ def syntax_digest(source: str) -> str:
                 and isinstance(body[0].value.value, str)
             ):
                 node.body = body[1:] or [ast.Pass()]
-    return hashlib.sha256(ast.dump(tree, annotate_fields=False).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(syntax.dump(tree).encode("utf-8", "surrogatepass")).hexdigest()

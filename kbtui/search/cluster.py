@@ -6,6 +6,7 @@ A partition keeps the names of the one before as far as it can, and the arms' st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from kbtui.state.run_state import Candidate, RunState
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from threadpoolctl import ThreadpoolController
 
     Matrix = NDArray[np.float64]
 
@@ -107,7 +109,8 @@ class _Scale:
 
     def points(self, candidates: Sequence[Candidate]) -> Matrix:
         """Shape (candidates, 5); NaN where a feature is unknown."""
-        values = [[np.nan if value is None else value for value in known_features(c)] for c in candidates]
+        rows = (_vector(self.features[c.id]) if c.id in self.features else known_features(c) for c in candidates)
+        values = [[np.nan if value is None else value for value in row] for row in rows]
         return (np.array(values, dtype=np.float64).reshape(-1, 5) - self._mean) * self._inverse
 
 
@@ -123,13 +126,20 @@ def _k_means(points: Matrix, count: int, seed: int, pull: int) -> tuple[NDArray[
     if wanted <= 1:
         return np.zeros(len(points), dtype=np.int_), distinct
     from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
 
     state = int(draw(seed, pull, Purpose.CLUSTER).integers(2**31))
     model = KMeans(n_clusters=wanted, init="k-means++", n_init=10, random_state=state)
     # A pool of threads costs more than the work, by a factor of hundreds where the cores are busy.
-    with threadpool_limits(limits=1):
+    with _pools().limit(limits=1):
         return np.asarray(model.fit_predict(np.round(points, 9)), dtype=np.int_), distinct
+
+
+@lru_cache(maxsize=1)
+def _pools() -> ThreadpoolController:
+    """The process's thread pools. To find them takes longer than to cluster; scikit-learn is imported before this."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _named(raw: Mapping[int, int], before: Mapping[int, int], count: int) -> dict[int, int]:

@@ -1,9 +1,10 @@
 """The numeric search: between the policy's own pulls, one number of the fastest version is set one step up or down.
 
 Block sizes, warps and stages have an order, and what doubling one of them did says what doubling it once more, or halving
-it, may do. The policy cannot know: to it all moves of a strategy are one arm. So a pull goes to the step that promises most,
-by what the run has seen (`promise`), where that is more than the policy's own pulls earn (`earned`). It is a pull like any other, of the arm whose strategy the number
-belongs to, and that arm learns from it. Nothing is kept between calls: all evidence is in the pull log.
+it, may do. The policy cannot know: to it all moves of a strategy are one arm. So a pull goes to the step that promises
+most, by what the run has seen (`promise`), where that is more than the policy's own pulls earn (`earned`). It is a pull
+like any other, of the arm whose strategy the number belongs to, and that arm learns from it. Nothing is kept between
+calls: all evidence is in the pull log.
 """
 
 from __future__ import annotations
@@ -56,21 +57,23 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     slope: float
 
 
-def tuned_parent(state: RunState) -> Candidate | None:
-    """The version whose numbers the next pull may search: the pinned one, else the fastest. None when it is the policy's turn.
-
-    After `tune` pulls of the numeric search in a row the policy has one; with `tune` 0 all are the policy's.
-    """
-    most = settings_of(state).tune
-    row = 0
+def its_turn(state: RunState) -> bool:
+    """Whether the next pull is the numeric search's: after `tune` pulls of it in a row the policy has one; with `tune` 0 all
+    are the policy's."""
+    most, row = settings_of(state).tune, 0
+    if not most:
+        return False
     for pull in sorted(state.pulls.values(), key=lambda pull: pull.number, reverse=True):
         if pull.ended and not pull.seen:
             continue  # dropped: it was nobody's turn
         if not pull.tuned or row >= most:
             break
         row += 1
-    if row >= most:
-        return None
+    return row < most
+
+
+def tuned_parent(state: RunState) -> Candidate | None:
+    """The version whose numbers are searched: the pinned one, else the fastest; None when it has no time."""
     if state.pinned is not None:
         pinned = state.candidates.get(state.pinned)
         return pinned if pinned is not None and pinned.correct and _speed(pinned) else None

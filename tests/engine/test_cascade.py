@@ -8,7 +8,17 @@ from engine_fakes import SHARED_LIMIT
 
 from kbtui.engine import cascade
 from kbtui.engine.host_code import host_digest
-from kbtui.state.records import Compilation, DeviceInfo, KernelFacts, Verification
+from kbtui.state import events as e
+from kbtui.state.records import (
+    CaseInfo,
+    CaseTiming,
+    Compilation,
+    DeviceInfo,
+    KernelFacts,
+    ProblemInfo,
+    Timing,
+    Verification,
+)
 from kbtui.state.run_state import Candidate, RunState
 
 DEVICE = DeviceInfo(
@@ -206,3 +216,69 @@ def test_a_duplicate_names_the_first() -> None:
     pruned = cascade.duplicate(state_of(first, second), second)
     assert pruned is not None
     assert pruned.reason == "the same syntax tree as #1"
+
+
+# ---------------------------------------------------------------- the speed of light
+
+CASE = CaseInfo(name="n", fields={}, bytes_moved=5_000_000_000, operations=10**12, dtypes=("float16",))
+CARD = msgspec.structs.replace(
+    DEVICE, multiprocessors=100, peak_bytes_per_s=5e12, peak_ops_per_s={"fp16": 1e15}, l2_bytes=0
+)
+"""1 ms by its bytes and 1 ms by its operations."""
+
+
+def lit(best_ms: float, low: float | None = None, device: DeviceInfo = CARD, case: CaseInfo = CASE) -> RunState:
+    """A baseline of 4 ms and a best of `best_ms`."""
+    baseline, best = candidate(0), candidate(1)
+    for one, ms in ((baseline, 4.0), (best, best_ms)):
+        timing = CaseTiming(case="n", ms=ms)
+        one.timing = Timing(kind="measured", verdict="faster", cases=(timing,), ratio=4 / ms, low=low, high=low)
+        one.verification = Verification(verdict="correct", stage="done")
+    state = state_of(baseline, best)
+    state.best_id = 1
+    state.started = e.RunStarted(
+        journal_version=1, run_id="r", timing="measured", policy="ucb", policy_parameters={}, generator="fake",
+        objective="geomean", seed=0, iterations=1, budget_usd=None, parallel=1, versions={}, isolation={}, python="",
+        problem=ProblemInfo(name="p", path="", entry="f", digest="", cases=(case,)), device=device,
+    )  # fmt: skip
+    return state
+
+
+def launching(programs: int) -> Candidate:
+    return candidate(2, changed(KERNEL, grid=(programs, 1, 1), cases=("n",), code_digest="bb"), judged=False)
+
+
+def test_what_cannot_beat_the_best_at_the_speed_of_light_is_pruned_with_both_numbers():
+    pruned = cascade.after_compiling(lit(1.0), launching(100))
+    assert pruned is not None
+    assert (pruned.stage, pruned.value, pruned.limit) == ("speed of light", 4.0, 4.0)
+    assert cascade.speed_of_light(lit(1.1), launching(100)) is None
+
+
+def test_a_launch_that_leaves_multiprocessors_idle_has_a_limit_of_its_own():
+    """At 50 programs of 100 its operations take 2 ms, so it is 2.0x at most."""
+    assert cascade.speed_of_light(lit(2.1), launching(50)) is None
+    pruned = cascade.speed_of_light(lit(1.9), launching(50))
+    assert pruned is not None
+    assert pruned.value == pytest.approx(2.0)
+    assert cascade.speed_of_light(lit(1.9), launching(100)) is None
+
+
+def test_the_noise_of_the_best_prunes_nobody():
+    assert cascade.speed_of_light(lit(0.99, low=3.9), launching(100)) is None
+
+
+def test_no_bound_without_peaks_needs_or_a_best_and_none_for_a_persons_own():
+    state = lit(1.0)
+    own = launching(100)
+    own.by = "ann"
+    assert cascade.speed_of_light(state, own) is None
+    assert cascade.speed_of_light(lit(1.0, device=DEVICE), launching(100)) is None
+    assert cascade.speed_of_light(lit(1.0, case=CaseInfo(name="n", fields={})), launching(100)) is None
+    state.best_id = None
+    assert cascade.speed_of_light(state, launching(100)) is None
+
+
+def test_what_the_cache_holds_counts_for_nothing():
+    cached = msgspec.structs.replace(CARD, l2_bytes=5_000_000_000, peak_ops_per_s={"fp16": 4e15})
+    assert cascade.speed_of_light(lit(1.0, device=cached), launching(100)) is None

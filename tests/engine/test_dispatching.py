@@ -88,7 +88,8 @@ def test_a_cut_that_adds_little_is_not_made():
     """Version 2 is faster at the largest size too, by less than a cut is worth."""
     times = {0: (1.0,) * 4, 1: (0.5, 0.5, 1.0, 1.0), 2: (1.0, 1.0, 0.5, 0.5), 3: (1.0, 1.0, 1.0, 0.499)}
     merge = merge_of(state_of(times, best=1), ("x",))
-    assert merge is not None and merge.parents == (1, 2)
+    assert merge is not None
+    assert merge.parents == (1, 2)
 
 
 def test_what_is_held_against_a_version_keeps_it_out():
@@ -214,11 +215,16 @@ async def test_a_run_ends_with_the_merged_version_as_its_best():
     run = SizedRun(spec(iterations=2))
     state = await run.go()
     (one,) = merged(state)
-    assert one.parents == (1, 2) and one.parent_id == 1 and one.pull == 0 and one.strategy is None
+    assert one.parents == (1, 2)
+    assert one.parent_id == 1
+    assert one.pull == 0
+    assert one.strategy is None
     assert one.generator == "dispatch"
     assert one.move == "x.shape[-1] up to 2048: #1, above: #2"
-    assert one.confirmation is not None and one.confirmation.verdict == "correct"
-    assert state.best_id == one.id and one.ratio == pytest.approx(2.0)
+    assert one.confirmation is not None
+    assert one.confirmation.verdict == "correct"
+    assert state.best_id == one.id
+    assert one.ratio == pytest.approx(2.0)
     assert state.pulls_ended == 2
     assert state.stopped_by == "iterations"
     scope: dict[str, object] = {"launch": lambda x, y, kernel: kernel}
@@ -233,12 +239,15 @@ async def test_a_run_ends_with_the_merged_version_as_its_best():
 async def test_the_merged_version_is_the_best_only_by_verdict():
     state = await SizedRun(spec(iterations=2), lane=SlowMerge).go()
     (one,) = merged(state)
-    assert state.best_id == 1 and one.timing is not None and one.timing.verdict == "same"
+    assert state.best_id == 1
+    assert one.timing is not None
+    assert one.timing.verdict == "same"
     run = SizedRun(spec("fake-2", iterations=2))
     run.script.hidden[13] = "wrong"
     state = await run.go()
     (one,) = merged(state)
-    assert state.best_id == 1 and one.exposed
+    assert state.best_id == 1
+    assert one.exposed
 
 
 async def test_a_modelled_run_merges_by_its_estimates_and_says_so():
@@ -247,18 +256,22 @@ async def test_a_modelled_run_merges_by_its_estimates_and_says_so():
     state = await run.go()
     (one,) = merged(state)
     assert state.best_id == one.id
-    assert one.ratio is None and one.estimate == pytest.approx(2.0)
+    assert one.ratio is None
+    assert one.estimate == pytest.approx(2.0)
     assert "modelled" in one.detail
 
 
 async def test_a_run_without_arms_merges_too():
     state = await SizedRun(spec(iterations=9)).go()
-    assert state.stopped_by == "no arms" and len(merged(state)) == 1 and state.best_id == merged(state)[0].id
+    assert state.stopped_by == "no arms"
+    assert len(merged(state)) == 1
+    assert state.best_id == merged(state)[0].id
 
 
 async def test_it_can_be_switched_off():
     state = await SizedRun(spec(iterations=2, dispatch=False)).go()
-    assert merged(state) == [] and state.best_id == 1
+    assert merged(state) == []
+    assert state.best_id == 1
 
 
 async def test_a_run_cut_off_while_it_merges_goes_on_to_the_same_end():
