@@ -116,7 +116,12 @@ def _tried(found: Sequence[Imported], python: str, target: str) -> dict[Path | N
 
 
 def _row(one: Imported, tried: Surveyed | None) -> dict[str, object]:
+    from kbtui.problems.suites.setting import NO_KERNEL
+
     reason = one.reason or (tried.reason if tried is not None else "")
+    notes = [*one.notes, *(tried.notes if tried is not None else ())]
+    if reason and one.folder is not None and NO_KERNEL in reason:
+        notes, reason, tried = [f"not tried: {reason}", *notes], "", None  # a machine with a GPU may well import it
     if reason and one.folder is not None:
         _withdraw(one.folder)
     return {
@@ -125,7 +130,7 @@ def _row(one: Imported, tried: Surveyed | None) -> dict[str, object]:
         "reason": reason,
         "timed": tried.cases if tried is not None and not reason else None,
         "checked": tried.checks if tried is not None and not reason else None,
-        "notes": [*one.notes, *(tried.notes if tried is not None else ())],
+        "notes": notes,
     }
 
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from kbtui import __version__
-from kbtui.cli import about, check, control, history, new, output, prompt, run, runs
+from kbtui.cli import about, bench, check, control, history, importing, new, output, prompt, run, runs
 from kbtui.cli.cockpit import drawing_flags, open_home
 from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme
 from kbtui.errors import OutputClosedError
@@ -33,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (run, runs, control, history, check, new, prompt, about):
+for group in (run, runs, control, history, check, new, importing, bench, prompt, about):
     group.register(app)
 
 

@@ -47,9 +47,16 @@ def default_parts() -> Parts:
     )
 
 
-def run_in_foreground(spec: RunSpec, on_event: Callable[[Event], None], parts: Parts | None = None) -> Summary:
-    """See `launch.run_here`."""
-    summary = asyncio.run(_interruptible(Engine(spec, parts or default_parts(), attended=False), on_event))
+def run_in_foreground(
+    spec: RunSpec,
+    on_event: Callable[[Event], None],
+    parts: Parts | None = None,
+    on_engine: Callable[[Engine], None] = lambda _: None,
+) -> Summary:
+    """See `launch.run_here`. `on_engine` is given the engine before it starts, for whoever may have to stop it."""
+    engine = Engine(spec, parts or default_parts(), attended=False)
+    on_engine(engine)
+    summary = asyncio.run(_interruptible(engine, on_event))
     if summary is None:
         raise KeyboardInterrupt
     return summary

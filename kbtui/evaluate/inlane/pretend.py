@@ -96,6 +96,8 @@ def _answers(properties: dict[str, Any], capability: tuple[int, int]) -> dict[st
 @contextlib.contextmanager
 def pretending(properties: dict[str, Any], capability: tuple[int, int]) -> Iterator[None]:
     """Within the block torch answers as on one CUDA device with `properties` (the keys of `facts.target_properties`)."""
+    if not hasattr(torch._C, "_cuda_getCurrentRawStream"):  # torch built without CUDA: wrappers import it at their top
+        torch._C._cuda_getCurrentRawStream = lambda *_: 0
     saved = {}
     for name, answer in _answers(properties, capability).items():
         saved[name] = getattr(torch.cuda, name)

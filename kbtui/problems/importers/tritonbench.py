@@ -138,20 +138,12 @@ def _called(tree: ast.AST, defined: dict[str, ast.stmt]) -> list[str]:
 def _described(name: str, called: str, defined: dict[str, ast.stmt]) -> Entry:
     statement = defined[called]
     if isinstance(statement, ast.FunctionDef):
-        return Entry(called, called, _parameters(statement.args))
+        return _function(name, statement, defined)
     if isinstance(statement, ast.ClassDef):
-        forward = _forward(statement)
-        parameters = _parameters(forward.args)[1:]
-        own = _free_name(name, defined)
-        signature = ast.unparse(_without_first(forward.args))
-        lines = [
-            "",
-            "",
-            f"def {own}({signature}):",
-            f"    return {called}.apply({', '.join(parameters)})",
-            "",
-        ]
-        return Entry(own, called, parameters, "\n".join(lines))
+        arguments = _without_first(_forward(statement).args)
+        given = ", ".join(one.arg for one in arguments.args)
+        own, adapter = _adapter(name, defined, arguments, f"{called}.apply({given})")
+        return Entry(own, called, _parameters(arguments), adapter)
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Attribute):
         wrapped = statement.value.value
         if statement.value.attr == "apply" and isinstance(wrapped, ast.Name) and wrapped.id in defined:
@@ -162,6 +154,23 @@ def _described(name: str, called: str, defined: dict[str, ast.stmt]) -> Entry:
     raise ProblemError(
         f"its code calls {called}, which line {statement.lineno} makes in a way that syntax does not tell"
     )
+
+
+def _function(name: str, made: ast.FunctionDef, defined: dict[str, ast.stmt]) -> Entry:
+    """A function as it is; one with arguments that can only be given by name gets a wrapper, since lanes give none by name."""
+    if not made.args.kwonlyargs:
+        return Entry(made.name, made.name, _parameters(made.args))
+    plain = [ast.arg(arg=one.arg) for one in (*made.args.posonlyargs, *made.args.args, *made.args.kwonlyargs)]
+    arguments = ast.arguments(posonlyargs=[], args=plain, kwonlyargs=[], kw_defaults=[], defaults=[])
+    given = [one.arg for one in (*made.args.posonlyargs, *made.args.args)]
+    given += [f"{one.arg}={one.arg}" for one in made.args.kwonlyargs]
+    own, adapter = _adapter(name, defined, arguments, f"{made.name}({', '.join(given)})")
+    return Entry(own, made.name, _parameters(arguments), adapter)
+
+
+def _adapter(name: str, defined: dict[str, ast.stmt], arguments: ast.arguments, call: str) -> tuple[str, str]:
+    own = _free_name(name, defined)
+    return own, f"\n\ndef {own}({ast.unparse(arguments)}):\n    return {call}\n"
 
 
 def _forward(made: ast.ClassDef) -> ast.FunctionDef:

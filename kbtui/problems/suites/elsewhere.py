@@ -22,24 +22,35 @@ _STRUCTURE = 20
 """Seed of Python's and numpy's draws: they decide lengths and counts, which must not differ between two draws of values."""
 
 
+class TooLong(BaseException):
+    """More calls of torch than allowed; the code around it may not catch this by `except Exception`."""
+
+
 @contextlib.contextmanager
-def elsewhere(device: str, seed: int) -> Iterator[None]:
-    """Within the block every new tensor is on `device`, and torch's draws follow from `seed` alone."""
+def elsewhere(device: str, seed: int, most_calls: int = 0) -> Iterator[None]:
+    """Within the block every new tensor is on `device`, and torch's draws follow from `seed` alone.
+
+    Raises TooLong after `most_calls` calls of torch, unless that is 0: loops over single elements take for ever.
+    """
     devices = [torch.device(device)] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices), _structure():
         torch.manual_seed(seed)
-        with _seeding_ignored(), _Elsewhere(device):
+        with _seeding_ignored(), _Elsewhere(device, most_calls):
             yield
 
 
 class _Elsewhere(TorchFunctionMode):  # type: ignore[misc]  # torch's types are not followed
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, most_calls: int) -> None:
         super().__init__()
         self._device = device
+        self._most_calls, self._calls = most_calls, 0
         self._factories = _device_constructors()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        self._calls += 1
+        if self._calls == self._most_calls:
+            raise TooLong
         name = getattr(func, "__name__", "")
         if name in _MOVES and getattr(torch.Tensor, name, None) is func:
             return args[0].to(self._device)

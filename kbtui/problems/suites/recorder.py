@@ -101,7 +101,7 @@ class Recorder:
             if parameter.kind is parameter.VAR_POSITIONAL:
                 values += bound.arguments[name]
                 last = len(values)
-            elif parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+            elif parameter.kind is parameter.VAR_KEYWORD:
                 if name in given:
                     raise Unusable(f"its argument {name} can only be given by name")
             else:

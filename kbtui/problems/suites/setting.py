@@ -16,5 +16,8 @@ class Setting:
     loaded: Callable[[], None] = lambda: None
 
 
+NO_KERNEL = "kernel.py cannot be imported here"
+"""How the sentence begins when a suite's kernel needs another machine than this one: on that one it may do."""
+
 SETTING = Setting()
 """Of this process."""

@@ -19,9 +19,9 @@ import torch
 
 from kbtui.problems.format import Case
 from kbtui.problems.importing import KERNEL, load_module
-from kbtui.problems.suites.elsewhere import elsewhere
+from kbtui.problems.suites.elsewhere import TooLong, elsewhere
 from kbtui.problems.suites.recorder import Enough, Recorder, Unusable
-from kbtui.problems.suites.setting import SETTING
+from kbtui.problems.suites.setting import NO_KERNEL, SETTING
 from kbtui.problems.suites.timing_script import Appended, stand_ins
 
 CALLS, TIMED = "calls.py", "timed.py"
@@ -35,6 +35,8 @@ FEW_ELEMENTS = 1 << 16
 """A timed input of at most so many elements is checked too where the suite's own tests have no usable call."""
 _VALUES_NEEDED_BYTES = 1 << 26
 _SURVEY_SEED = 0
+_SURVEY_CALLS = 60_000
+"""Calls of torch while the suite's code is looked through: inputs that take more than that to make are left out."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class TritonFile:
             self.notes.append(f"{left_out} timed inputs of over {MOST_BYTES >> 30} GiB are left out")
         chosen = _spread(sorted(timed, key=lambda one: one.nbytes)) or _spread(calls)
         if not chosen:
-            why = self.notes[0] if self.notes else "its code calls the entry nowhere"
+            notes = sorted(self.notes, key=lambda note: "is no case" not in note)
+            why = notes[0] if notes else "its code calls the entry nowhere"
             raise ValueError(f"no call of {self._recorded} can be a case ({why})")
         checks = [one for one in calls if one not in chosen]
         if not any(one.elements <= FEW_ELEMENTS for one in (*chosen, *checks)):
@@ -156,8 +159,11 @@ class TritonFile:
 
     def _module(self) -> ModuleType:
         if self._kernel is None:
-            with SETTING.pretend():
-                self._kernel = load_module(self._folder, KERNEL.removesuffix(".py"))
+            try:
+                with SETTING.pretend():
+                    self._kernel = load_module(self._folder, KERNEL.removesuffix(".py"))
+            except Exception as error:
+                raise ValueError(f"{NO_KERNEL}: {_one_line(error)}") from error
             SETTING.loaded()
         return self._kernel
 
@@ -171,13 +177,16 @@ class TritonFile:
         names = {**vars(module), self._recorded: recorder, "__name__": "kbtui_suite"}
         code = compile((self._folder / name).read_text(encoding="utf-8"), str(self._folder / name), "exec")
         try:
-            with SETTING.pretend(), elsewhere(device, seed), _quiet():
+            most = _SURVEY_CALLS if wanted < 0 else 0
+            with SETTING.pretend(), elsewhere(device, seed, most), _quiet():
                 if name == CALLS:
                     exec(code, names)  # noqa: S102  the user's own suite, in the oracle's process
                 else:
                     _time(code, names, recorder, wanted)
         except Enough:
             return None
+        except TooLong:
+            return ValueError("what comes next takes too long to make")
         except (Exception, SystemExit) as error:  # noqa: BLE001  a suite's code may raise anything
             return error if isinstance(error, Exception) else ValueError("it leaves by sys.exit")
         return None

@@ -1,0 +1,155 @@
+"""The figures of a benchmark, and its table as Markdown, CSV and JSON. Modelled figures say so wherever they stand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from kbtui.bench.rows import Row
+from kbtui.state.records import Record, TimingKind
+from kbtui.text import clean_line
+
+
+class Figures(Record, frozen=True, kw_only=True):
+    """Over all tasks that are over. Percentages are of `tasks`; a failed task counts as 1.0x in `geomean_all`.
+
+    `correct_percent`: at least one correct version beside the baseline. `fast_percent` (Fast@1): the best is faster than
+    the baseline, measured beyond doubt, or modelled above 1. `sum_over_sum`: TritonBench's own speedup, by kernel all
+    baseline times over all times of the best, the mean over correct tasks.
+    """
+
+    timing: TimingKind
+    tasks: int
+    failed: int
+    waiting: int
+    correct_percent: float
+    fast_percent: float
+    geomean_correct: float | None
+    geomean_all: float
+    median: float | None
+    sum_over_sum: float | None
+    seconds: float
+    cost_usd: float
+    tokens: int
+
+
+def figures(rows: Sequence[Row]) -> Figures:
+    """The figures of a benchmark's rows, all of one kind of timing."""
+    over = [row for row in rows if row.status in ("done", "failed")]
+    gains = [row.gain for row in over if row.gain is not None]
+    sums = [row.sum_ratio for row in over if row.gain is not None and row.sum_ratio is not None]
+    count = len(over)
+    return Figures(
+        timing=next((row.timing for row in over if row.status == "done"), "modelled"),
+        tasks=count,
+        failed=sum(row.status == "failed" for row in over),
+        waiting=len(rows) - count,
+        correct_percent=_percent(sum(row.correct > 0 for row in over), count),
+        fast_percent=_percent(sum(map(_fast, over)), count),
+        geomean_correct=_geomean(gains),
+        geomean_all=_geomean([row.gain if row.gain is not None else 1.0 for row in over]) or 1.0,
+        median=statistics.median(gains) if gains else None,
+        sum_over_sum=statistics.fmean(sums) if sums else None,
+        seconds=sum(row.seconds for row in rows),
+        cost_usd=sum(row.cost_usd for row in rows),
+        tokens=sum(row.tokens for row in rows),
+    )
+
+
+def _fast(row: Row) -> bool:
+    if row.gain is None:
+        return False
+    return row.verdict == "faster" if row.timing == "measured" else row.gain > 1.0
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100.0 * part / whole if whole else 0.0
+
+
+def _geomean(values: Sequence[float]) -> float | None:
+    positive = [value for value in values if value > 0]
+    return math.exp(statistics.fmean(map(math.log, positive))) if positive else None
+
+
+def figure(value: float | None, timing: TimingKind) -> str:
+    """`1.23x`, or `~1.23 est` for what is modelled: never a speedup then."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}x" if timing == "measured" else f"~{value:.2f} est"
+
+
+def summary_lines(found: Figures) -> list[tuple[str, str]]:
+    """(name, value) of every figure, for people."""
+    t = found.timing
+    return [
+        ("tasks", f"{found.tasks}" + (f", {found.failed} failed" if found.failed else "")),
+        ("waiting for replies", str(found.waiting)),
+        ("correct", f"{found.correct_percent:.1f} %"),
+        ("Fast@1" if t == "measured" else "Fast@1 (modelled)", f"{found.fast_percent:.1f} %"),
+        ("geometric mean, correct tasks", figure(found.geomean_correct, t)),
+        ("geometric mean, all tasks", figure(found.geomean_all, t)),
+        ("median, correct tasks", figure(found.median, t)),
+        ("sum over sum, mean", figure(found.sum_over_sum, t)),
+        ("wall time", f"{found.seconds:.0f} s"),
+        ("dollars", f"${found.cost_usd:.2f}"),
+    ]
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row for people, in the order of `HEADINGS`."""
+    if row.status != "done":
+        return (row.kernel, row.status, "-", "-", "-", "-", f"{row.seconds:.0f}", clean_line(row.reason, 120))
+    best = figure(row.gain, row.timing) if row.correct else "-"
+    if row.low is not None and row.high is not None:
+        best += f" [{row.low:.2f}, {row.high:.2f}]"
+    made = f"{row.correct} of {max(row.candidates - 1, 0)}"
+    sums = figure(row.sum_ratio, row.timing) if row.correct else "-"
+    return (
+        row.kernel,
+        row.verdict or "same",
+        best,
+        sums,
+        made,
+        f"{row.cost_usd:.2f}",
+        f"{row.seconds:.0f}",
+        row.run_id,
+    )
+
+
+HEADINGS = ("kernel", "verdict", "best", "sum/sum", "correct", "$", "s", "run or reason")
+
+
+def markdown(title: str, rows: Sequence[Row]) -> str:
+    """The whole table as Markdown."""
+    found = figures(rows)
+    lines = [f"# {title}", ""]
+    if found.timing == "modelled":
+        lines += [
+            "All figures are **modelled**: no GPU was used, nothing was timed, and none of them is a speedup.",
+            "",
+        ]
+    lines += ["| figure | value |", "| --- | ---: |"]
+    lines += [f"| {name} | {value} |" for name, value in summary_lines(found)]
+    lines += ["", f"| {' | '.join(HEADINGS)} |", f"|{' --- |' * len(HEADINGS)}"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """Every field of every row."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, Row.__struct_fields__)
+    writer.writeheader()
+    writer.writerows(msgspec.to_builtins(row) for row in rows)
+    return out.getvalue()
+
+
+def as_json(title: str, rows: Sequence[Row]) -> bytes:
+    """Title, figures and rows."""
+    value = {"title": title, "figures": figures(rows), "rows": list(rows)}
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
