@@ -8,7 +8,7 @@ from kbtui.state.run_state import RunState
 from kbtui.tui.views.numbers import speed_of_light
 
 WIDTH, HEIGHT = 860, 280
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 34
+LEFT, RIGHT, TOP, BOTTOM = 76, 16, 16, 34
 
 
 def curve_svg(state: RunState) -> str:
@@ -22,10 +22,13 @@ def curve_svg(state: RunState) -> str:
         if candidate.correct and (value := _value(candidate.ratio, candidate.estimate)) is not None
     ]
     light = _light(state)
-    low, high = min([1.0, *ratios, *(value for _, value, _ in trials)]), max(1.0, *ratios)
+    high = max(1.0, *ratios)
     in_sight = light is not None and light < 1.0 + 2.5 * max(high - 1.0, 0.1)
     if in_sight and light is not None:
         high = max(high, light)
+    # trials far below would press the curve flat: they lie on the bottom
+    floor = min([1.0, *ratios]) - 1.5 * max(high - 1.0, 0.1)
+    low = max(floor, min([1.0, *ratios, *(value for _, value, _ in trials)]))
     pad = max((high - low) * 0.08, 0.02)
     low, high = low - pad, high + pad
     end = max(state.iterations, max(state.pulls, default=0), 1)
@@ -42,7 +45,7 @@ def curve_svg(state: RunState) -> str:
         parts.append(_line("light", x(0), y(light), x(end), y(light)))
         parts.append(_text(x(end), y(light) - 6, f"speed of light {light:.2f}x", "end"))
     parts += [
-        f'<circle class="trial" cx="{x(pull)}" cy="{y(value)}" r="3"><title>#{number} '
+        f'<circle class="trial" cx="{x(pull)}" cy="{y(max(value, low))}" r="3"><title>#{number} '
         f"{html.escape(_label(state, value))}</title></circle>"
         for pull, value, number in trials
     ]

@@ -278,6 +278,8 @@ class ScriptedFeed(RunFeed):
         self.waiting = list(events)
         self.commands: list[AnyCommand] = []
         self.answer = (True, "done as you asked")
+        self.asked: dict[int, list[e.Asked]] = {}
+        """What the journal holds of requests to models, by pull."""
         self.closed = False
 
     async def start(self) -> None:
@@ -290,6 +292,9 @@ class ScriptedFeed(RunFeed):
     async def send(self, command: AnyCommand) -> Reply:
         self.commands.append(command)
         return Reply(len(self.commands), *self.answer)
+
+    async def requests(self, pull: int) -> list[e.Asked]:
+        return self.asked.get(pull, [])
 
     async def close(self) -> None:
         self.closed = True
