@@ -21,7 +21,7 @@ from kbtui.engine.spec import RunSpec
 from kbtui.engine.stopping import Stopped
 from kbtui.errors import KbtuiError
 from kbtui.state.events import Event
-from kbtui.state.records import Summary
+from kbtui.state.records import Scalar, Summary
 
 
 def default_parts() -> Parts:
@@ -41,10 +41,16 @@ def default_parts() -> Parts:
             parameters=spec.generator_parameters,
             budget_tokens=spec.budget_tokens if isinstance(spec.budget_tokens, int) else None,
         ),
-        make_policy=lambda spec: make_policy(spec.policy, spec.policy_parameters),
+        make_policy=lambda spec: make_policy(spec.policy, {**free_pulls(spec), **spec.policy_parameters}),
         ingest=lambda: History().ingest(),
         harden=harden_run_process,
     )
+
+
+def free_pulls(spec: RunSpec) -> dict[str, Scalar]:
+    """What a policy is set to unless told otherwise: where models are paid for each version, every other pull may set a
+    number of the fastest one, which costs nothing. The published policy stays as published."""
+    return {"tune": 1} if spec.generator == "llm" and spec.policy != "paper" else {}
 
 
 def run_in_foreground(
