@@ -43,9 +43,9 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
 
     def _policy_parameters(self, iterations: int) -> dict[str, Scalar]:
         if self.name == "best-of-n":
-            return {"n": iterations}
+            return {"n": iterations, "tune": 0}
         if self.name == "geak":
-            return {"n": OFFSPRING}
+            return {"n": OFFSPRING, "tune": 0}
         return {"tune": iterations} if self.name == "autotune" else {}
 
     def _generator_parameters(self, spec: RunSpec) -> dict[str, Scalar]:

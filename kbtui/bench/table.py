@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kbtui.bench.rows import Row
+from kbtui.evaluate.estimate import UNCERTAINTY
 from kbtui.state.records import Record, TimingKind
 from kbtui.text import clean_line
 
@@ -19,7 +20,7 @@ class Figures(Record, frozen=True, kw_only=True):
     """Over all tasks that are over. Percentages are of `tasks`; a failed task counts as 1.0x in `geomean_all`.
 
     `correct_percent`: at least one correct version beside the baseline. `fast_percent` (Fast@1): the best is faster than
-    the baseline, measured beyond doubt, or modelled above 1. `sum_over_sum`: TritonBench's own speedup, by kernel all
+    the baseline, measured beyond doubt, or modelled beyond the estimate's uncertainty. `sum_over_sum`: TritonBench's own speedup, by kernel all
     baseline times over all times of the best, the mean over correct tasks.
     """
 
@@ -30,7 +31,7 @@ class Figures(Record, frozen=True, kw_only=True):
     correct_percent: float
     fast_percent: float
     geomean_correct: float | None
-    geomean_all: float
+    geomean_all: float | None
     median: float | None
     sum_over_sum: float | None
     seconds: float
@@ -52,7 +53,7 @@ def figures(rows: Sequence[Row]) -> Figures:
         correct_percent=_percent(sum(row.correct > 0 for row in over), count),
         fast_percent=_percent(sum(map(_fast, over)), count),
         geomean_correct=_geomean(gains),
-        geomean_all=_geomean([row.gain if row.gain is not None else 1.0 for row in over]) or 1.0,
+        geomean_all=_geomean([row.gain if row.gain is not None else 1.0 for row in over]),
         median=statistics.median(gains) if gains else None,
         sum_over_sum=statistics.fmean(sums) if sums else None,
         seconds=sum(row.seconds for row in rows),
@@ -64,7 +65,7 @@ def figures(rows: Sequence[Row]) -> Figures:
 def _fast(row: Row) -> bool:
     if row.gain is None:
         return False
-    return row.verdict == "faster" if row.timing == "measured" else row.gain > 1.0
+    return row.verdict == "faster" if row.timing == "measured" else math.log(row.gain) > UNCERTAINTY
 
 
 def _percent(part: int, whole: int) -> float:

@@ -149,5 +149,6 @@ def _sized(statement: ast.stmt, sizes: Mapping[str, Any]) -> ast.stmt:
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
         named = [target.id for target in statement.targets if isinstance(target, ast.Name)]
         if named and all(name in sizes for name in named):
-            return ast.Assign(targets=statement.targets, value=ast.Constant(sizes[named[0]]), lineno=statement.lineno)
+            value = ast.copy_location(ast.Constant(sizes[named[0]]), statement.value)
+            return ast.copy_location(ast.Assign(targets=statement.targets, value=value), statement)
     return statement
