@@ -57,7 +57,9 @@ def serve(control: socket.socket, role: str) -> None:
         request, descriptors = reader.next()
         try:
             if "open" in request:
-                oracle = Oracle(**request["open"])
+                opening = dict(request["open"])
+                gold.prepare(opening["device"], opening.pop("pretend"))  # before triton is imported with the problem
+                oracle = Oracle(**opening)
                 answer: tuple[dict[str, Any], list[int]] = (oracle.describe_problem(), [])
             elif oracle is None:
                 raise ValueError("no problem is open")
@@ -98,8 +100,7 @@ class Expected:
 class Oracle:
     """`device` is where inputs are made and compared: "cpu" or "cuda:N"."""
 
-    def __init__(self, folder: str, device: str, seed: int, pretend: dict[str, Any] | None = None) -> None:
-        gold.prepare(device, pretend)
+    def __init__(self, folder: str, device: str, seed: int) -> None:
         self._problem = Problem(Path(folder))
         self._device = device
         self._seed = seed
