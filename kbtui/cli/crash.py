@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kbtui import __version__, clock, paths
 from kbtui.errors import Crash
-from kbtui.text import redact
+from kbtui.text import clean, redact
 
 _PACKAGES = ("textual", "typer", "msgspec", "duckdb", "numpy", "scikit-learn", "libcst", "torch", "triton", "litellm")
 
@@ -25,7 +25,7 @@ def write_report(error: BaseException) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(clock.wall()))
     path = folder / f"{stamp}-{os.getpid()}.txt"
-    path.write_text(redact(_report(error)), encoding="utf-8")
+    path.write_text(clean(redact(_report(error))), encoding="utf-8", errors="replace")
     return path
 
 

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from textual.events import Resize
+
 from kbtui import clock, paths
 from kbtui.state.run_state import LogLine
 from kbtui.text import clean
@@ -26,6 +28,7 @@ from kbtui.tui.terminal import Terminal, describe_terminal, require_terminal
 from kbtui.tui.theming import ThemedApp
 
 if TYPE_CHECKING:
+    from kbtui.errors import Crash
     from kbtui.state.commands import AnyCommand
     from kbtui.tui.themes import BadTheme
 
@@ -78,6 +81,8 @@ class KbtuiApp(ThemedApp):
         self.session: Session | None = None
         self.messages: deque[LogLine] = deque(maxlen=MESSAGES)
         """What was said in toasts, to be read again."""
+        self.crash: Crash | None = None
+        """What is known about the bug that ended the app."""
         self._ticking = False
         self.newcomer = newcomer if newcomer is not None else Newcomer(None)
         self._ticks = 0
@@ -136,6 +141,7 @@ class KbtuiApp(ThemedApp):
         self._return_code = 1
         if self._exception is None:
             self._exception = error
+            self.crash = crash_of(self)  # now: once the app has ended, size and screens are gone
             self._exception_event.set()
         self._close_messages_no_wait()
 
@@ -182,6 +188,7 @@ class KbtuiApp(ThemedApp):
 
     async def tick(self) -> None:
         """Take in what happened and paint it."""
+        self._mend_size()
         if self._ticking or self.session is None:
             return
         self._ticking = True
@@ -192,6 +199,13 @@ class KbtuiApp(ThemedApp):
         self._ticks += 1
         if isinstance(self.screen, KbtuiScreen) and not self._terminal_is_behind():
             self.screen.paint_all(self._held())
+
+    def _mend_size(self) -> None:
+        missed = self._driver.missed_size(self.screen.size) if isinstance(self._driver, KbtuiDriver) else None
+        if missed is not None:
+            # the app passes a size on only when it is new to it
+            target = self.screen if self.size == missed else self
+            target.post_message(Resize(missed, missed))
 
     def _terminal_is_behind(self) -> bool:
         # what changed meanwhile is painted in one go once the terminal reads again
@@ -303,5 +317,5 @@ def run_app(
     )
     status = app.run(mouse=mouse)
     if app.failure is not None:
-        raise crash_of(app) from app.failure
+        raise app.crash or crash_of(app) from app.failure
     return status if status is not None else app.return_code or 0

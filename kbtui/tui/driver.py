@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import select
 import threading
 from typing import IO, TYPE_CHECKING, Any
 
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 
 from kbtui.tui.thrift import Thrift
 
@@ -61,6 +63,7 @@ class KbtuiDriver(LinuxDriver):
         super().__init__(app, **options)
         self._file: Any = Outlet(self._file)
         self._thrift = Thrift()
+        self._other_size: Size | None = None
         self.sent = 0
         """Bytes sent to the terminal."""
 
@@ -74,6 +77,20 @@ class KbtuiDriver(LinuxDriver):
         """Whether the terminal does not read what is sent: a stalled link, or a stopped one (ctrl+s)."""
         thread = self._writer_thread
         return thread is not None and thread._queue.qsize() >= BEHIND
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        # of the terminal that is painted on: Textual's believes an exported COLUMNS, and asks standard output
+        try:
+            columns, rows = os.get_terminal_size(self.fileno)
+        except OSError:
+            columns = rows = 0
+        return (columns, rows) if columns and rows else super()._get_terminal_size()
+
+    def missed_size(self, painted: Size) -> Size | None:
+        """The terminal's size when it is not the painted one at two calls in a row: a change that got lost on its way."""
+        actual = Size(*self._get_terminal_size())
+        before, self._other_size = self._other_size, actual if actual != painted else None
+        return actual if actual == before != painted else None
 
     def start_application_mode(self) -> None:
         self._thrift.forget()
