@@ -118,7 +118,8 @@ def check_source(
 ) -> Checked:
     """Compile, verify and time `source`, or the problem's own kernel when None.
 
-    A problem without a kernel has nothing to compare with unless `baseline` says what. Raises ProblemError or EnvironmentFailure; a failure of the source is a result.
+    A problem without a kernel has nothing to compare with unless `baseline` says what. Raises ProblemError or
+    EnvironmentFailure; a failure of the source is a result.
     """
     folder = find_problem(problem)
     device = choose_device(device)

@@ -95,8 +95,8 @@ def require_start(problem: ProblemFolder, generator: Generator) -> None:
     """Raises UsageError for a problem without a kernel and a generator that only changes one."""
     if problem.empty and not generator.from_scratch:
         raise UsageError(
-            f"{problem.kernel_file} is missing and {generator.name} only changes a kernel that is there: put one there, or "
-            "have a model write the first one with --generator llm"
+            f"{generator.name} changes a kernel and there is none: take --generator llm, which writes the first one, or put "
+            f"one at {problem.kernel_file}"
         )
 
 

@@ -225,7 +225,7 @@ async def test_it_is_replayed_from_its_versions(bare: str) -> None:
 async def test_what_only_changes_a_kernel_is_refused_before_the_lane(bare: str) -> None:
     run = scratch_run(bare, 10)
     run.generator.from_scratch = False  # type: ignore[misc]
-    with pytest.raises(UsageError, match=r"kernel\.py is missing and fake only changes .* --generator llm"):
+    with pytest.raises(UsageError, match=r"there is none: take --generator llm, .* put one at .*kernel\.py"):
         await run.go()
     assert run.script.started == 0
     assert not paths.run_dir("fake-1").exists()
