@@ -50,7 +50,7 @@ def test_every_derived_table_has_rows(history: History) -> None:
     counts = {name: len(found) for name, found in everything(history).items()}
     assert counts == {
         "runs": 1, "cases": 2, "candidates": 3, "case_times": 4, "kernels": 3, "pulls": 3, "selections": 18, "partitions": 2,
-        "interventions": 4, "notes": 2, "requests": 0, "gpu": 0, "ingested": 1,
+        "interventions": 4, "notes": 2, "requests": 0, "gpu": 0, "benchmarks": 0, "ingested": 1,
     }  # fmt: skip
 
 

@@ -26,7 +26,11 @@ def imported(out: Path, kernels: tuple[str, ...] = ()) -> dict[str, Imported]:
 class TestTritonBench:
     def test_every_file_is_a_problem_or_has_a_reason(self, tmp_path: Path) -> None:
         found = imported(tmp_path)
-        assert {name for name, one in found.items() if one.folder is not None} == {"scaled_sum", "shifted", "squared_rows"}
+        assert {name for name, one in found.items() if one.folder is not None} == {
+            "scaled_sum",
+            "shifted",
+            "squared_rows",
+        }
         assert "Layer, a class that is no autograd function" in found["needs_state"].reason
         assert not (tmp_path / "needs_state").exists()
 
@@ -105,7 +109,9 @@ class TestTritonBench:
         ],
     )
     def test_products_may_be_rounded_where_the_kernel_does(self, tmp_path: Path, dot: str, rounds: bool) -> None:
-        kernel = f"import triton\nimport triton.language as tl\n@triton.jit\ndef k(a, b):\n    {dot}\ndef f(a, b): ...\n"
+        kernel = (
+            f"import triton\nimport triton.language as tl\n@triton.jit\ndef k(a, b):\n    {dot}\ndef f(a, b): ...\n"
+        )
         (tmp_path / "suite").mkdir()
         (tmp_path / "suite/one.py").write_text(f"{kernel}\n{LINE}\nf(1, 2)\n")
         (one,) = tritonbench.import_suite(tmp_path / "suite", tmp_path / "out")
@@ -117,7 +123,10 @@ class TestTritonBench:
     ("test", "compared"),
     [
         ("def t():\n    y = f(x)\n    return {'a': y}", "values"),
-        ("def t():\n    r = {}\n    y = f(x)\n    r['a'] = y.shape\n    r['b'] = list(y.size())\n    return r", "only shapes"),
+        (
+            "def t():\n    r = {}\n    y = f(x)\n    r['a'] = y.shape\n    r['b'] = list(y.size())\n    return r",
+            "only shapes",
+        ),
         ("def t():\n    r = {}\n    f(x)\n    r['a'] = 'passed'\n    return r", "only constants"),
         ("def t():\n    r = {}\n    r['a'] = 'passed'\n    r['b'] = f(x)\n    return r", "values"),
         ("def t():\n    f(x)\n", "nothing"),
