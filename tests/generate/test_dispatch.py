@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from kbtui.generate.moves.dispatch import Interval, Rule, dispatched, intervals
+from kbtui.generate.moves.dispatch import Interval, Rule, dispatched, parameters
 
 FIRST = '''"""The first version."""
 
@@ -91,22 +91,6 @@ def test_a_rule_for_a_version_that_is_not_there_is_refused():
         dispatched([FIRST, SECOND], "work", Rule("len(x)", (Interval(None, 2),)))
 
 
-def test_the_winners_are_separated_along_the_size_that_needs_fewest_intervals():
-    observed = [
-        ({"x.shape[0]": rows, "x.shape[1]": cols}, int(cols > 2000))
-        for rows, cols in ((4096, 256), (64, 1024), (4096, 4096), (64, 65536))
-    ]
-    assert intervals(observed) == Rule("x.shape[1]", (Interval(2048, 0), Interval(None, 1)))
-
-
-def test_no_rule_where_there_is_nothing_to_choose_or_no_order_in_it():
-    assert intervals([({"n": 1}, 0), ({"n": 2}, 0)]) is None
-    assert intervals([({"n": 1}, 0), ({"n": 1}, 1)]) is None
-    assert intervals([({"n": size}, size % 2) for size in range(8)]) is None
-    assert intervals([({"n": 1}, 0), ({"m": 2}, 1)]) is None
-
-
-def test_cuts_lie_between_the_cases():
-    rule = intervals([({"n": 100}, 0), ({"n": 101}, 1), ({"n": 10**6}, 0)])
-    assert rule is not None
-    assert [each.most for each in rule.intervals] == [100, 10049, None]
+def test_parameters_are_those_of_the_entry_by_position():
+    assert parameters(FIRST, "work") == ("x",)
+    assert parameters(FIRST, "nothing") == ()

@@ -1,16 +1,14 @@
 """One kernel file out of several versions that win on different cases: its entry picks by the arguments' sizes.
 
-Pure: `intervals` reads from what was measured where each version wins along one size, and `dispatched` writes the file.
+Pure: `dispatched` writes the file; which version wins where is found elsewhere, from what was measured.
 What the versions share stays once; what differs between them, or uses what differs, gets a number behind its name.
 """
 
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import libcst as cst
 
@@ -38,34 +36,6 @@ class Rule:
 
     size: str
     intervals: tuple[Interval, ...]
-
-
-def intervals(observed: Sequence[tuple[Mapping[str, int], int]]) -> Rule | None:
-    """The size that separates the winners with the fewest intervals; ties go to the size named first.
-
-    `observed` has, for each case, its sizes by their code and the number of the version that won on it. Cuts lie at the
-    geometric mean of the two neighbouring cases, rounded down. None where no size separates them in `MOST_INTERVALS`,
-    or where one version wins everywhere.
-    """
-    if len({version for _, version in observed}) < 2:
-        return None
-    common = [size for size in observed[0][0] if all(size in sizes for sizes, _ in observed)]
-    rules = [rule for size in common if (rule := _along(size, observed)) is not None]
-    return min(rules, key=lambda rule: len(rule.intervals), default=None)
-
-
-def _along(size: str, observed: Sequence[tuple[Mapping[str, int], int]]) -> Rule | None:
-    winners: dict[int, int] = {}
-    for sizes, version in observed:
-        if winners.setdefault(sizes[size], version) != version:
-            return None
-    found: list[Interval] = []
-    ordered = sorted(winners.items())
-    for (here, version), (after, follower) in pairwise(ordered):
-        if version != follower:
-            found.append(Interval(max(here, math.isqrt(here * after)), version))
-    found.append(Interval(None, ordered[-1][1]))
-    return Rule(size, tuple(found)) if len(found) <= MOST_INTERVALS else None
 
 
 def dispatched(versions: Sequence[str], entry: str, rule: Rule) -> str:

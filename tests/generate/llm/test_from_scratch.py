@@ -70,6 +70,7 @@ def run(folder: Path, run_id: str, server: ChatServer, **changes: object) -> Run
         "model": "openai/local",
         "generator_parameters": {"api_base": server.base, "repairs": 1},
         "device": "cpu",
+        "policy_parameters": {"tune": 0},
         **changes,
     }
     run_here(RunSpec(**fields), lambda _: None)  # type: ignore[arg-type]
