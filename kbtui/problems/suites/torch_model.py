@@ -68,13 +68,14 @@ class TorchModel:
         first = next(iter(sizes))
         whole = sizes[first]
         while sizes[first] > 1:
-            made = [one for one in self._made(Case(**sizes), "meta", 0) if isinstance(one, torch.Tensor)]
+            with elsewhere("meta", 0):
+                made = [one for one in self._executed(Case(**sizes)).get_inputs() if isinstance(one, torch.Tensor)]
             if sum(one.numel() * one.element_size() for one in made) <= most_bytes:
                 break
             sizes = {**sizes, first: sizes[first] // 2}
         if sizes[first] != whole:
             self.notes.append(
-                f"{first} is {sizes[first]} instead of {whole}: the inputs would take over {most_bytes >> 30} GiB"
+                f"{first} is {sizes[first]} instead of {whole}: its inputs would take over {most_bytes >> 30} GiB"
             )
         return Case(**sizes)
 
