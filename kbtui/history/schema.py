@@ -23,13 +23,15 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "seconds double, first_token_s double, recorded varchar, primary key (run_id, seq))",
     ),
     2: ("alter table runs add column baseline_id integer default 0",),
-    3: ("alter table candidates add column model varchar default ''",),
+    3: ("alter table candidates add column if not exists model varchar default ''",),
     4: (
         "create table benchmarks (benchmark varchar, suite varchar, method varchar, kernel varchar, status varchar, "
         "run_id varchar, device varchar, timing varchar, verdict varchar, ratio double, low double, high double, "
         "estimate double, sum_ratio double, sum_estimate double, baseline_ms double, pulls integer, candidates integer, "
         "correct integer, cost_usd double, tokens bigint, seconds double, reason varchar, owner varchar, "
         "finished_at timestamp, primary key (benchmark, kernel))",
+        # Once more: some databases of version 4 were made before the column was.
+        "alter table candidates add column if not exists model varchar default ''",
     ),
 }
 """Version -> statements that lead from it to the next. Views are made anew after every migration."""
