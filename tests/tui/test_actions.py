@@ -11,10 +11,13 @@ from kbtui.tui.screens.arms import BanScreen, ForceScreen
 from kbtui.tui.screens.base import KbtuiScreen
 from kbtui.tui.screens.candidate import CandidateScreen
 from kbtui.tui.screens.cockpit import CockpitScreen
+from kbtui.tui.screens.compare import CompareScreen
 from kbtui.tui.screens.dialogs import ConfirmScreen, PromptScreen
 from kbtui.tui.screens.home import HomeScreen
 from kbtui.tui.screens.new_run import NewRunScreen
 from kbtui.tui.screens.pick import PickScreen
+from kbtui.tui.screens.replay import ReplayScreen
+from kbtui.tui.screens.sql import SqlScreen
 from kbtui.tui.widgets.arms_view import ArmsView
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.tree_view import TreeView
@@ -26,6 +29,9 @@ OWNERS = {
     "arms": [ArmsView, CockpitScreen],
     "tree": [TreeView],
     "candidate": [CandidateScreen],
+    "replay": [ReplayScreen],
+    "compare": [CompareScreen],
+    "sql": [SqlScreen],
     "list": [LineView],
     "force": [ForceScreen],
     "form": [NewRunScreen],

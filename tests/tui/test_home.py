@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 from tui_drive import COLOURS, SIZES, screen_lines
@@ -12,21 +13,24 @@ from tui_sample import ScriptedFeed, sample
 
 from kbtui import paths
 from kbtui.errors import KbtuiError
-from kbtui.history.journal import JournalWriter
+from kbtui.history.journal import JournalWriter, RunLock
+from kbtui.history.saved import saved_filters
 from kbtui.state import events as e
 from kbtui.state.records import Summary
 from kbtui.tui import starter
 from kbtui.tui.app import KbtuiApp
 from kbtui.tui.screens.cockpit import CockpitScreen
+from kbtui.tui.screens.compare import CompareScreen
 from kbtui.tui.screens.dialogs import SafeInput
 from kbtui.tui.screens.home import HomeScreen
 from kbtui.tui.screens.new_run import NewRunScreen
+from kbtui.tui.widgets.line_view import LineView
 
 
 def keep(run_id: str, events: list[e.Event]) -> None:
     with JournalWriter(paths.journal_file(run_id)) as writer:
         for event in events:
-            writer.append(event)
+            writer.append(msgspec.structs.replace(event, run_id=run_id) if isinstance(event, e.RunStarted) else event)
 
 
 def two_runs() -> None:
@@ -157,11 +161,21 @@ async def test_the_form_starts_a_run_with_what_it_says(monkeypatch: pytest.Monke
         assert h.app.screen.query_one("#field-problem", SafeInput).value == "softmax"
         await h.press("right")
         assert h.app.screen.query_one("#field-problem", SafeInput).value == "swiglu"
-        await h.press("left", "down", "down", "down")
+        await h.press("left", "down", "down", "down", "down")
         await h.press("end", "backspace", "backspace", *"7", "tab", "shift+tab", "up", "down")
         await h.press("down", "down", "right", "right", "enter")
         assert started == [
-            ("softmax", {"generator": "rewrite", "model": "", "iterations": "7", "budget-usd": "1", "device": "cpu"})
+            (
+                "softmax",
+                {
+                    "generator": "rewrite",
+                    "model": "",
+                    "api-base": "",
+                    "iterations": "7",
+                    "budget-usd": "1",
+                    "device": "cpu",
+                },
+            )
         ]
         assert h.attached == ["run-new"]
 
@@ -213,3 +227,91 @@ async def test_the_starter_asks_the_command_line_and_gives_its_sentence() -> Non
         await starter.start("no-such-problem", {"generator": "rewrite", "model": ""})
     with pytest.raises(KbtuiError, match=r"^there are no runs yet"):
         await starter.go_on("no-such-run")
+
+
+# ---------------------------------------------------------------- filters, marks, comparison
+
+
+async def test_the_filter_narrows_while_it_is_typed_and_escape_shows_all() -> None:
+    two_runs()
+    async with home() as h:
+        screen = h.app.screen
+        assert isinstance(screen, HomeScreen)
+        await h.press("slash", *"speedup>1.1")
+        assert [run.run_id for run in screen.shown] == ["run-a"]
+        assert "1 of 2 runs" in h.text
+        await h.press("enter")
+        assert screen.chosen is not None
+        assert screen.chosen.run_id == "run-a"
+        assert "speedup>1.1" in h.text
+        await h.press("slash", "end", *"x zz")
+        assert "no run fits" in h.text.lower()
+        await h.press("escape")
+        assert len(screen.shown) == 2
+        assert not screen.query_one("#filter").display
+
+
+async def test_a_filter_that_means_nothing_is_said_and_the_one_before_stays() -> None:
+    two_runs()
+    async with home((80, 24)) as h:
+        screen = h.app.screen
+        assert isinstance(screen, HomeScreen)
+        await h.press("slash", *"estimate>1")
+        assert [run.run_id for run in screen.shown] == ["run-b"]
+        await h.press(*"z")
+        assert "estimate needs a number" in h.text
+        assert [run.run_id for run in screen.shown] == ["run-b"]
+        await h.press("enter")
+        assert h.app.screen.query_one("#filter-input", SafeInput).has_focus
+
+
+async def test_filters_are_saved_and_used_by_name() -> None:
+    two_runs()
+    async with home() as h:
+        screen = h.app.screen
+        assert isinstance(screen, HomeScreen)
+        await h.press("slash", *"timing:modelled", "enter", "F", "enter", *"models", "enter")
+        assert saved_filters().all() == {"models": "timing:modelled"}
+        await h.press("escape")
+        assert len(screen.shown) == 2
+        await h.press("F", "enter")
+        assert [run.run_id for run in screen.shown] == ["run-b"]
+
+
+async def test_marked_runs_are_compared_and_modelled_ones_kept_apart() -> None:
+    two_runs()
+    async with home((120, 45)) as h:
+        await h.press("c")
+        assert "mark two or more runs" in h.text
+        await h.press("space", "down", "c")
+        assert isinstance(h.app.screen, CompareScreen)
+        assert "are modelled: they are not compared with measured ones" in h.text
+        assert "1.15x" in h.text
+        assert "~1.15 est" in h.text
+        assert "rewarded pulls" in h.text
+        await h.press("escape")
+        assert isinstance(h.app.screen, HomeScreen)
+        assert "1 marked" in h.text
+        await h.press("space", "space", "escape")
+        assert "marked" not in h.text
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_comparison_is_whole_at_every_size(size: tuple[int, int]) -> None:
+    two_runs()
+    async with home(size) as h:
+        await h.press("space", "down", "space", "c")
+        view = h.app.screen.query_one("#comparison", LineView)
+        assert len(view.source) > 30
+        await h.press("end")
+        assert "host" in h.text or "version" in h.text or "target" in h.text or "timing" in h.text
+
+
+async def test_live_runs_come_first() -> None:
+    two_runs()
+    with RunLock("run-b"):
+        async with home() as h:
+            screen = h.app.screen
+            assert isinstance(screen, HomeScreen)
+            assert screen.shown[0].run_id == "run-b"
+            assert "1 live" in h.text

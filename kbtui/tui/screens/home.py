@@ -264,18 +264,21 @@ class HomeScreen(KbtuiScreen[None]):
             self.marked.append(chosen.run_id)
         self.paint()
 
-    async def do_compare(self) -> None:
-        from kbtui.history.compare import compare
-        from kbtui.history.runs import load_state
-        from kbtui.tui.screens.compare import CompareScreen
-
+    def do_compare(self) -> None:
         wanted = [run_id for run_id in self.marked if any(run.run_id == run_id for run in self.runs or [])]
         chosen = self.chosen
         if len(wanted) == 1 and chosen is not None and chosen.run_id not in wanted and not chosen.error:
             wanted.append(chosen.run_id)
         if len(wanted) < 2:
             self.kbtui.tell("mark two or more runs with space, then compare them with c", "warning")
-            return
+        else:
+            self.run_worker(self._compare(wanted), group="compare", exclusive=True, exit_on_error=True)
+
+    async def _compare(self, wanted: list[str]) -> None:
+        from kbtui.history.compare import compare
+        from kbtui.history.runs import load_state
+        from kbtui.tui.screens.compare import CompareScreen
+
         try:
             found = await asyncio.to_thread(lambda: compare([load_state(run_id) for run_id in wanted]))
         except KbtuiError as error:

@@ -72,6 +72,11 @@ class SqlScreen(KbtuiScreen[None]):
         self.query_one("#schema", ListView).show(SchemaSource())
         self.query_one("#answer", ListView).show(_hint())
 
+    def on_unmount(self) -> None:
+        # the program could not end before the query did
+        if self.stopper is not None:
+            self.stopper.stop()
+
     def on_resize(self, event: Resize) -> None:
         super().on_resize(event)
         self.set_class(self.size.width >= WIDE, "-wide")
@@ -126,7 +131,7 @@ class SqlScreen(KbtuiScreen[None]):
     def _show(self, found: Table, query: str, seconds: float) -> None:
         self._asked = query
         self._answer = AnswerSource(found)
-        note = text_line(f"first {ROWS_MOST:,} rows; F4 writes all of them to a file" if found.more else "", "warn")
+        note = text_line(f"the first {ROWS_MOST:,}; f4 writes all" if found.more else "", "warn")
         answer = self.query_one("#answer", ListView)
         answer.cursor = answer.top = answer.left = 0
         answer.has_cursor = True
