@@ -15,6 +15,7 @@ from kbtui.errors import HistoryError
 from kbtui.history import schema
 from kbtui.history.database import GpuRollup, History
 from kbtui.history.tables import TABLES
+from kbtui.history.views import VIEWS
 from kbtui.paths import history_file, journal_file, run_dir
 from kbtui.state import events as e
 
@@ -283,11 +284,36 @@ def test_every_table_view_and_column_has_a_comment(history: History) -> None:
     views = rows(history, "select view_name, comment from duckdb_views() where not internal")
     columns = rows(
         history,
-        "select c.table_name || '.' || c.column_name, c.comment from duckdb_columns() c join duckdb_tables() using (table_name)",
+        "select table_name || '.' || column_name, comment from duckdb_columns() where not internal",
     )
     assert len(tables) == len(TABLES) + 1
-    assert len(views) == len(schema.VIEWS)
+    assert len(views) == len(VIEWS)
     assert [name for name, comment in tables + views + columns if not comment] == []
+
+
+def test_plain_duckdb_opens_the_file_and_every_view_answers(history: History) -> None:
+    run_id, began = rows(history, "select run_id, epoch(started_at) from runs")[0]
+    history.add_gpu(
+        run_id,
+        [
+            GpuRollup(
+                uuid="u", device="cuda:0", counter="power_w", t=began + since, seconds=1.0, samples=2, mean=5.0, minimum=4.0,
+                maximum=6.0,
+            )
+            for since in (7.5, 500.0)
+        ],
+    )  # fmt: skip
+    connection = duckdb.connect(str(history.path), read_only=True)
+    try:
+        for view in VIEWS:
+            found = connection.execute(f"select * from {view.name}")
+            assert [column[0] for column in found.description] == [name for name, _ in view.columns], view.name
+            if view.name != "model_cost":
+                assert found.fetchall(), view.name
+        trace = connection.execute("select since_start_s, pull from gpu_trace order by 1").fetchall()
+        assert trace == [(7.5, 1), (500.0, None)]
+    finally:
+        connection.close()
 
 
 def test_the_document_is_the_schema() -> None:
