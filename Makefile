@@ -1,6 +1,7 @@
 # make demo    set everything up and speed up a bundled kernel
 # make test    set everything up, then contracts, types, style and tests
 # make lint    contracts, types and style alone        make fmt    format the code
+# make snapshots  keep the cockpit's screens as they are now, for the tests to compare with
 # make venv    the virtual environment alone           make clean  remove it and every cache
 #
 # PYTHON=python3.12                      the interpreter to build on (3.11 or newer)
@@ -17,7 +18,7 @@ STAMP := $(VENV)/.installed
 export PIP_PROGRESS_BAR := off
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint fmt venv clean
+.PHONY: demo test lint fmt snapshots venv clean
 .DEFAULT_GOAL := demo
 
 demo: venv
@@ -40,6 +41,10 @@ lint: venv
 fmt: venv
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+snapshots: venv
+	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q tests/tui/test_snapshots.py
+	$(BIN)/kbtui keys --markdown > docs/keys.md
 
 venv: $(STAMP)
 
