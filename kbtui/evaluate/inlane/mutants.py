@@ -135,6 +135,8 @@ def _without(at: int) -> Mutant:
     """An argument left out: ones for tensors of numbers (a scale), 0 for scalars, the opposite for flags."""
 
     def mutant(material: Material) -> Made:
+        if at >= len(material.arguments):
+            return None  # it is left to its default
         value = material.arguments[at]
         left_out: Any
         if isinstance(value, torch.Tensor):

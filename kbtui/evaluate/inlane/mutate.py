@@ -13,7 +13,7 @@ from kbtui.evaluate.inlane.tensors import dtype_named, pack
 from kbtui.problems.format import Case
 
 if TYPE_CHECKING:
-    from kbtui.evaluate.inlane.oracle import Expected
+    from kbtui.evaluate.inlane.expected import Expected
 
 Answer = tuple[dict[str, Any], list[int]]
 _NONE: Answer = ({"applies": False}, [])

@@ -10,35 +10,31 @@ import json
 import os
 import socket
 import sys
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kbtui.evaluate.inlane import boundary, gold, sandbox
-from kbtui.evaluate.inlane.compare import compare, floor_for
+from kbtui.evaluate.inlane.compare import compare
 from kbtui.evaluate.inlane.exchange import Exchange, described
+from kbtui.evaluate.inlane.expected import Expectations, Expected, widened
 from kbtui.evaluate.inlane.frames import FrameReader, send_frame
 from kbtui.evaluate.inlane.memfd import SealError
 from kbtui.evaluate.inlane.mutants import mutants
-from kbtui.evaluate.inlane.mutate import identical, material, mutate
+from kbtui.evaluate.inlane.mutate import material, mutate
 from kbtui.evaluate.inlane.problem_module import Problem, ProblemFault
 from kbtui.evaluate.inlane.shapes import ShapesOnly
-from kbtui.evaluate.inlane.tensors import NotPortable, describe, span_of
+from kbtui.evaluate.inlane.tensors import NotPortable, describe
 from kbtui.evaluate.inlane.values import vary_values
 from kbtui.problems.format import Case
 
-KEPT_BYTES = 1 << 29
-"""Expected outputs that are kept for the next candidate, in bytes; at least one case's are."""
 THREADS = 2
 MOST_REAL = 1 << 20
 """Elements of a tensor that gets values where only shapes matter: indices and lengths are rarely longer."""
 
 
-MOST_PARAMETERS = 256
 MOST_CHECKED = 1 << 24
 """Elements of the inputs of a check of the problem's own that a fast device verifies."""
 MOST_TRIED = 1 << 22
@@ -78,25 +74,6 @@ def serve(control: socket.socket, role: str) -> None:
                 os.close(descriptor)
 
 
-@dataclass
-class Expected:
-    """The oracle's outputs of one case: float64 where the reference can, and the arguments it mutated, by position."""
-
-    outputs: list[tuple[str, torch.Tensor]]
-    mutated: dict[int, torch.Tensor]
-    own_dtype: bool
-    """The reference did not compute in float64 and was called in the inputs' own dtypes."""
-    spread: list[float] = field(default_factory=list)
-    """How far further runs of a reference that is a kernel were off, by output and then by mutated argument."""
-    coarsest: float = 0.0
-    """The floor of the coarsest floating input of such a reference: what it computes in."""
-    nbytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        tensors = [*(tensor for _, tensor in self.outputs), *self.mutated.values()]
-        self.nbytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
 class Oracle:
     """`device` is where inputs are made and compared: "cpu" or "cuda:N"."""
 
@@ -104,18 +81,8 @@ class Oracle:
         self._problem = Problem(Path(folder))
         self._device = device
         self._seed = seed
-        self._kept: OrderedDict[str, Expected] = OrderedDict()
-        self._mutable = self._mutable_positions()
+        self._expectations = Expectations(self._problem, device)
         self._exchange = Exchange(device)
-
-    def _mutable_positions(self) -> set[int]:
-        import inspect
-
-        self._parameters = tuple(inspect.signature(self._problem.reference).parameters)
-        if self._problem.own_precision:
-            # a kernel writes where it likes, and what it writes shows when it runs: any argument may be an output
-            return set(range(MOST_PARAMETERS))
-        return {self._parameters.index(name) for name in self._problem.mutates}
 
     def describe_problem(self) -> dict[str, Any]:
         """What the run process makes a ProblemInfo of. Tries the smallest case, so that a broken problem shows at once."""
@@ -188,7 +155,7 @@ class Oracle:
         if what == "contract":
             return self._contract(body), []
         if what == "mutants":
-            return {"mutants": list(mutants(self._parameters))}, []
+            return {"mutants": list(mutants(self._expectations.parameters))}, []
         if what == "mutate":
             return self._mutate(body)
         raise ValueError(f"the oracle does not know {what!r}")
@@ -226,62 +193,8 @@ class Oracle:
     def _elements(self, case: Case) -> int:
         return sum(value.numel() for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor))
 
-    # expected outputs
-
     def _expected(self, key: dict[str, Any]) -> Expected:
-        name = json.dumps(key, sort_keys=True)
-        if name in self._kept:
-            self._kept.move_to_end(name)
-            return self._kept[name]
-        found = self._compute(key)
-        self._kept[name] = found
-        while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > KEPT_BYTES:
-            self._kept.popitem(last=False)
-        return found
-
-    def _compute(self, key: dict[str, Any]) -> Expected:
-        case = Case(**key["fields"])
-        arguments = self._arguments(key)
-        if self._problem.own_precision:
-            return self._gold(arguments, case)
-        try:
-            outputs, mutated = self._called(tuple(_widened(value) for value in arguments), case)
-        except ProblemFault:
-            return Expected(*self._called(arguments, case), own_dtype=True)
-        return Expected(outputs, mutated, own_dtype=False)
-
-    def _called(
-        self, arguments: tuple[Any, ...], case: Case
-    ) -> tuple[list[tuple[str, torch.Tensor]], dict[int, torch.Tensor]]:
-        """The reference's outputs, and the arguments that it wrote to, by position."""
-        before = {
-            at: value.clone()
-            for at, value in enumerate(arguments)
-            if at in self._mutable and isinstance(value, torch.Tensor)
-        }
-        outputs = self._problem.expected(arguments, case)
-        mutated = {at: arguments[at] for at, old in before.items() if not identical(old, arguments[at])}
-        return [(name, tensor.detach()) for name, tensor in outputs], mutated
-
-    def _gold(self, arguments: tuple[Any, ...], case: Case) -> Expected:
-        """What a reference that is a kernel gives, on copies of its inputs, run again to see whether it agrees with itself."""
-
-        def run() -> tuple[list[tuple[str, torch.Tensor]], dict[int, torch.Tensor]]:
-            given = tuple(_kept(value) for value in arguments)
-            outputs, mutated = self._called(given, case)
-            return [(name, tensor.clone()) for name, tensor in outputs], mutated
-
-        outputs, mutated = run()
-
-        def again() -> list[torch.Tensor]:
-            outputs, mutated = run()
-            return [*(tensor for _, tensor in outputs), *mutated.values()]
-
-        spread = gold.spread([*(tensor for _, tensor in outputs), *mutated.values()], again, self._device)
-        floating = [value for value in arguments if isinstance(value, torch.Tensor) and value.is_floating_point()]
-        return Expected(
-            outputs, mutated, own_dtype=True, spread=spread, coarsest=max(map(self._floor, floating), default=0.0)
-        )
+        return self._expectations.of(key, self._arguments)
 
     # comparison
 
@@ -304,7 +217,7 @@ class Oracle:
         changed = dict(zip((one["input"] for one in body["changed"]), tensors[len(body["tensors"]) :], strict=True))
         pairs = [(actual, right) for actual, (_, right) in zip(tensors, expected.outputs, strict=False)]
         pairs += [(changed[at], right) for at, right in expected.mutated.items()]
-        floors = [self._floor(actual) for actual, _ in pairs]
+        floors = [self._expectations.floor(actual.dtype) for actual, _ in pairs]
         if expected.spread:
             if any(one > 1e3 for one in expected.spread):
                 return {"refused": "cannot be judged here: the reference, run again, gives other outputs"}
@@ -320,9 +233,6 @@ class Oracle:
         del tensors, changed, pairs
         self._exchange.give_back()
         return {"comparisons": compared, "floors": floors, "own_dtype": expected.own_dtype}
-
-    def _floor(self, actual: torch.Tensor) -> float:
-        return floor_for(actual.dtype, self._problem.precision, self._problem.tolerance)
 
     def _shape_trouble(self, expected: Expected, body: dict[str, Any]) -> str:
         if len(body["tensors"]) != len(expected.outputs):
@@ -340,7 +250,7 @@ class Oracle:
         left = next((at for at in expected.mutated if at not in given), None)
         if left is not None:
             return f"argument {left} was not changed, though the reference changes it"
-        allowed = expected.mutated if self._problem.own_precision else self._mutable
+        allowed = expected.mutated if self._problem.own_precision else self._expectations.mutable
         stray = next((at for at in sorted(given) if at not in allowed), None)
         return "" if stray is None else f"writes to its input {stray}"
 
@@ -362,12 +272,12 @@ class Oracle:
                 torch.empty_like(tensor, dtype=floating if tensor.is_floating_point() else tensor.dtype)
                 for _, tensor in expected.outputs
             ]
-        dtypes = [*(tensor.dtype for tensor in outputs), *(arguments[at].dtype for at in expected.mutated)]
+        compared = [*outputs, *(arguments[at] for at in expected.mutated)]
         return {
             "dtypes": [describe(tensor)["dtype"] for tensor in outputs],
             "shapes": [list(tensor.shape) for tensor in outputs],
             "shared": [memory.get(tensor.untyped_storage().data_ptr(), -1) for tensor in outputs],
-            "floors": [floor_for(dtype, self._problem.precision, self._problem.tolerance) for dtype in dtypes],
+            "floors": [self._expectations.floor(tensor.dtype) for tensor in compared],
             "own_dtype": expected.own_dtype,
         }
 
@@ -378,8 +288,8 @@ class Oracle:
         key = body["key"]
         right, other = self._expected(key), self._expected({**key, "draw": int(key.get("draw", 0)) + 1})
         values = self._arguments(key)
-        arguments = values if right.own_dtype else tuple(_widened(value) for value in values)
-        given = material(self._problem, Case(**key["fields"]), self._parameters, arguments, right, other)
+        arguments = values if right.own_dtype else tuple(widened(value) for value in values)
+        given = material(self._problem, Case(**key["fields"]), self._expectations.parameters, arguments, right, other)
         changed = [values[at].dtype for at in right.mutated]
         return mutate(body["mutant"], given, right, body["dtypes"], changed)
 
@@ -420,22 +330,6 @@ class Oracle:
         if too_large:
             notes.append(f"{too_large} larger shapes: not checked here")
         return {"keys": [{"fields": one.case.fields, "variant": one.variant} for one in found], "notes": notes}
-
-
-def _widened(value: Any) -> Any:
-    """Floating tensors in float64, in storage of their own; other tensors copied; scalars as they are."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
-
-
-def _kept(value: Any) -> Any:
-    """A tensor of the same strides in storage of its own; anything else as it is."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    span = span_of(value.shape, value.stride())
-    flat = torch.as_strided(value, (span,), (1,), value.storage_offset()).clone()
-    return torch.as_strided(flat, value.shape, value.stride())
 
 
 def _shape(shape: Sequence[int]) -> str:
