@@ -3,6 +3,8 @@ to be opened, used and closed for each question.
 
     python benchmarks/history.py                       10,000 events
     python benchmarks/history.py --events 100000       the size that docs/architecture.md speaks of
+    python benchmarks/history.py --events 1000000 --repeat 1
+    python benchmarks/history.py --board               the leaderboard over 10,000 runs and 1,000,000 candidates
 
 Prints one row per step: seconds (best of `--repeat`), and microseconds per event where that means something.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +23,10 @@ from pathlib import Path
 import duckdb
 import msgspec
 
+from kbtui.history.connection import connect
 from kbtui.history.database import History
 from kbtui.history.journal import JournalReader, JournalWriter, read_journal
+from kbtui.history.timeline import open_timeline
 from kbtui.paths import journal_file
 from kbtui.state import events as e
 from kbtui.state import records as r
@@ -146,17 +151,79 @@ def _database(count: int, repeat: int) -> Iterator[tuple[str, float, int]]:
     yield "one question: open, ask, close", best(lambda: history.sql(query), repeat), 0
 
 
+def seek(count: int) -> Iterator[tuple[str, float, int]]:
+    """Looking back at a run of `count` events: opening it, and the slowest of steps to random places and of steps back."""
+    events = [
+        msgspec.structs.replace(event, seq=place, t=1e9 + place, elapsed=float(place))
+        for place, event in zip(range(1, count + 1), synthetic_run(), strict=False)
+    ]
+    with JournalWriter(journal_file("replayed")) as writer:
+        for event in events:
+            writer.append(event)
+    del events
+    start = time.perf_counter()
+    timeline = open_timeline(journal_file("replayed"))
+    yield "replay: open", time.perf_counter() - start, count
+    draw = random.Random(0)
+    jumps = [took(timeline.go, draw.randrange(count)) for _ in range(100)]
+    yield "replay: to a random place, p95", sorted(jumps)[94], 0
+    timeline.go(count)
+    back = [took(timeline.go, timeline.at - 1) for _ in range(50)]
+    yield "replay: one event back, p95", sorted(back)[47], 0
+
+
+def took(action: Callable[[int], object], argument: int) -> float:
+    start = time.perf_counter()
+    action(argument)
+    return time.perf_counter() - start
+
+
+def board(runs: int, candidates: int) -> Iterator[tuple[str, float, int]]:
+    """The leaderboard's time over a database of that size, opened and closed for every question, as everywhere."""
+    history = History()
+    history.ingest()
+    history.list_runs()
+    with connect(history.path, "write") as connection:
+        connection.execute(
+            f"insert into runs by name select 'run-' || i as run_id, 'problem ' || i % 50 as problem, "
+            "'digest ' || i % 50 as problem_digest, 'GPU ' || i % 3 as device, 'sm_90' as target, 'measured' as timing, "
+            "'rewrite' as generator, 'ucb' as policy, i % 100 as best_id, 1 + i % 97 / 100 as best_ratio, "
+            f"timestamp '2026-01-01' + to_seconds(i) as started_at, 20 as pulls, 0.1 as cost_usd from range({runs}) t(i)"
+        )
+        each = candidates // runs
+        connection.execute(
+            "insert into candidates by name select 'run-' || i as run_id, k as candidate_id, 'move' as move, "
+            "'tiling' as strategy, 'faster' as speed_verdict, 1 + (i + k) % 97 / 100 as ratio, 'correct' as verdict, "
+            f"repeat('x', 3000) as source from range({runs}) t(i), range({each}) s(k)"
+        )
+    for name, query in (
+        ("leaderboard, first places, p95", "select * from leaderboard where place = 1"),
+        ("leaderboard of one problem, p95", "select * from leaderboard where problem = 'problem 7' order by place"),
+        ("leaderboard, whole, p95", "select * from leaderboard"),
+    ):
+        history.sql(query)
+        asked = sorted(took(lambda _, query=query: history.sql(query), 0) for _ in range(40))  # type: ignore[misc]
+        yield name, asked[37], 0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--board", action="store_true", help="the leaderboard instead")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         os.environ["KBTUI_HOME"] = home
-        rows = list(measure(arguments.events, arguments.repeat))
+        if arguments.board:
+            rows = list(board(10_000, 1_000_000))
+        else:
+            rows = [*measure(arguments.events, arguments.repeat), *seek(min(arguments.events, 100_000))]
         size = sum(path.stat().st_size for path in Path(home).rglob("journal.jsonl")) / 1e6
     print(f"Python {platform.python_version()}, msgspec {msgspec.__version__}, DuckDB {duckdb.__version__}")
-    print(f"{arguments.events:,} events, journal of {size:.1f} MB, best of {arguments.repeat}\n")
+    if arguments.board:
+        print("10,000 runs, 1,000,000 candidates\n")
+    else:
+        print(f"{arguments.events:,} events, journals of {size:.1f} MB, best of {arguments.repeat}\n")
     print(f"{'step':34}{'ms':>10}{'µs/event':>10}")
     for what, seconds, count in rows:
         print(f"{what:34}{seconds * 1e3:>10.1f}{f'{seconds / count * 1e6:.1f}' if count else '':>10}")

@@ -157,7 +157,8 @@ async def test_the_form_starts_a_run_with_what_it_says(monkeypatch: pytest.Monke
     monkeypatch.setattr(starter, "start", start)
     async with home() as h:
         await h.press("n")
-        assert "@triton.jit" in h.text
+        assert "softmax(x: torch.Tensor)" in h.text
+        assert "rows=4096 cols=4096 dtype=float32" in h.text
         assert h.app.screen.query_one("#field-problem", SafeInput).value == "softmax"
         await h.press("right")
         assert h.app.screen.query_one("#field-problem", SafeInput).value == "swiglu"
@@ -191,6 +192,30 @@ async def test_a_run_that_cannot_start_says_why_and_the_form_stays(monkeypatch: 
         assert isinstance(h.app.screen, NewRunScreen)
         await h.press("escape")
         assert isinstance(h.app.screen, HomeScreen)
+
+
+async def test_what_the_form_can_judge_itself_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    async def start(problem: str, flags: dict[str, str]) -> str:
+        started.append(problem)
+        return "run-new"
+
+    monkeypatch.setattr(starter, "start", start)
+    async with home() as h:
+        await h.press("n")
+        for flag, value, said in (
+            ("iterations", "many", "pulls is a number of attempts"),
+            ("budget-usd", "nan", "budget is a number of dollars"),
+            ("generator", "llm", "the generator llm needs a model"),
+        ):
+            field = h.app.screen.query_one(f"#field-{flag}", SafeInput)
+            before, field.value = field.value, value
+            await h.press("enter")
+            assert said in h.text
+            field.value = before
+        assert started == []
+        assert h.app.screen.query_one("#field-model", SafeInput).has_focus
 
 
 async def test_an_unknown_problem_is_said_while_typing() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from dataclasses import dataclass
 
 from textual.app import ComposeResult
@@ -10,15 +12,19 @@ from textual.widgets import Input
 
 from kbtui.config import load_settings
 from kbtui.errors import ConfigError, KbtuiError, ProblemError
-from kbtui.problems.folder import bundled, find_problem
+from kbtui.problems.contract import read_contract
+from kbtui.problems.folder import ProblemFolder, bundled, find_problem
 from kbtui.tui import starter
 from kbtui.tui.actions import bindings_of
-from kbtui.tui.line import Line, LineBuilder, Lines, text_line
+from kbtui.tui.line import Line, LineBuilder, Lines, text_line, width_of
 from kbtui.tui.screens.dialogs import SafeInput
 from kbtui.tui.screens.modal import Modal
 from kbtui.tui.views import code
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.strips import Strip
+
+DIALOG_COLUMNS = 96
+"""Columns of a large dialog at most, as the style says."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class NewRunScreen(Modal[str]):
                 yield Strip(id=f"label-{field.flag}", classes="field-label")
                 yield SafeInput(id=f"field-{field.flag}")
         yield Strip(id="dialog-error")
-        yield LineView("Kernel", id="preview")
+        yield LineView("Problem", id="preview")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -152,7 +158,10 @@ class NewRunScreen(Modal[str]):
         self._say(problem.summary or str(problem.path), "text")
         if problem.empty:
             self._say("there is no kernel yet: the generator llm has a model write the first one", "warn")
-        preview.show(code.source_lines(problem.kernel_source), note=text_line(str(problem.kernel_file), "label"))
+        preview.show(
+            _problem_lines(problem, min(self.size.width, DIALOG_COLUMNS) - 2),
+            note=text_line(str(problem.path), "label"),
+        )
 
     def _say(self, text: str, role: str) -> None:
         self.query_one("#dialog-error", Strip).set_lines([text_line(f" {text}", role)])
@@ -175,6 +184,12 @@ class NewRunScreen(Modal[str]):
     async def _start(self) -> None:
         values = {field.flag: self._input(field.flag).value.strip() for field in FIELDS}
         problem = values.pop("problem")
+        wrong, flag = _wrong(values)
+        if wrong:
+            self._say(wrong, "bad")
+            self.set_focus(self._input(flag))
+            self.starting = False
+            return
         try:
             run_id = await starter.start(problem, values)
         except KbtuiError as error:
@@ -182,3 +197,44 @@ class NewRunScreen(Modal[str]):
             self.starting = False
         else:
             self.dismiss(run_id)
+
+
+def _wrong(values: dict[str, str]) -> tuple[str, str]:
+    """What is wrong with the fields that need no lane to be judged, in a sentence, and the field; ("", "") when nothing is."""
+    pulls, budget = values["iterations"], values["budget-usd"]
+    if pulls and not (pulls.isdecimal() and int(pulls) > 0):
+        return f"pulls is a number of attempts, such as 20, not {pulls}", "iterations"
+    if budget and not _is_amount(budget):
+        return f"budget is a number of dollars, such as 1.5, not {budget}", "budget-usd"
+    if values["generator"] == "llm" and not values["model"]:
+        return "the generator llm needs a model, such as anthropic/claude-sonnet-4", "model"
+    return "", ""
+
+
+def _is_amount(text: str) -> bool:
+    try:
+        return math.isfinite(float(text)) and float(text) >= 0
+    except ValueError:
+        return False
+
+
+def _problem_lines(problem: ProblemFolder, width: int) -> Lines:
+    """The contract, the timed cases, what it is about, then the kernel."""
+    contract = read_contract(problem)
+    lines = [LineBuilder().add(" contract  ", "label").add(contract.signature, "strong").line()]
+    cases = contract.cases or ("computed when the file runs",)
+    lines += [
+        LineBuilder().left("" if at else " cases", 11, "label").add(case, "text").line()
+        for at, case in enumerate(cases)
+    ]
+    # the first paragraph is the summary, which stands above
+    parts = [part for text in contract.about.split("\n\n")[1:] for part in textwrap.wrap(text, max(width - 12, 20))]
+    lines += [
+        LineBuilder().left("" if at else " about", 11, "label").add(part, "text").line()
+        for at, part in enumerate(parts)
+    ]
+    if problem.empty:
+        return Lines(lines)
+    kernel = code.source_lines(problem.kernel_source)
+    lines += [LineBuilder().add(" kernel", "label").line(), *(kernel.line(at, width) for at in range(len(kernel)))]
+    return Lines(lines, wide=max(kernel.wide, *(width_of(line) for line in lines)))
