@@ -2,6 +2,7 @@
 # make test    set everything up, then contracts, types, style and tests
 # make lint    contracts, types and style alone        make fmt    format the code
 # make snapshots  keep the cockpit's screens as they are now, for the tests to compare with
+# make screenshots    the pictures in docs/pictures; JOURNAL=path draws another run's
 # make venv    the virtual environment alone           make clean  remove it and every cache
 #
 # PYTHON=python3.12                      the interpreter to build on (3.11 or newer)
@@ -45,6 +46,9 @@ fmt: venv
 snapshots: venv
 	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q tests/tui/test_snapshots.py
 	$(BIN)/kbtui keys --markdown > docs/keys.md
+
+screenshots: venv
+	$(BIN)/python docs/screenshots.py $(JOURNAL)
 
 venv: $(STAMP)
 

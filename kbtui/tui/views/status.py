@@ -31,6 +31,7 @@ _CANDIDATE: dict[str, tuple[str, str]] = {
     "cheat": (g.ALARM, "ban"),
     "unknown": (g.UNKNOWN, "warn"),
     "pruned": (g.PRUNED, "dim"),
+    "killed": (g.PRUNED, "warn"),
 }
 
 
