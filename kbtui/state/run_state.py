@@ -386,9 +386,9 @@ class RunState:
     def _noted(self, event: e.Noted) -> None:
         if event.drops_force is not None:
             self.forces.pop(event.drops_force, None)
+            self.acts.pop(event.drops_force, None)
         if event.drops_merge:
             self.unmerged.add(event.drops_merge)
-            self.acts.pop(event.drops_force, None)
         self._say(event, f"{event.source}: {event.text}" if event.source != "kbtui" else event.text, event.level)
 
     def _clustered(self, event: e.Clustered) -> None:
