@@ -366,7 +366,7 @@ def test_every_policy_describes_itself(policy: Policy) -> None:
 def test_the_published_parameters() -> None:
     assert make_policy("paper", {}).parameters == {
         "clusters": 3, "period": 10, "threshold_sm": 75.0, "threshold_dram": 75.0, "threshold_l2": 75.0, "temperature": 1.0,
-        "prior_mean": 0.5, "rest": 10, "c": 2.0,
+        "prior_mean": 0.5, "rest": 10, "tune": 0, "c": 2.0,
     }  # fmt: skip
 
 
