@@ -6,9 +6,9 @@
 
 Played through the policies' own interface on states folded from events (offline/play.py). For T pulls: the geometric mean over
 the seeds of the best speedup found, with a 95 % interval; on a grid in percent of the grid's best. "on best": the share of the
-first 20 and of all pulls on an arm of which most could be expected at that moment. "vs paper at 20": ratio of what was found
-after 20 pulls to what `paper` (or another, `--against`) found with the same seed, with its 95 % interval. Grids from a `cpu` lane hold estimates: they
-show that the machinery works, and no default is chosen by them.
+first 20 and of all pulls on an arm of which most could be expected at that moment. "vs paper at 20": ratio of what was
+found after 20 pulls to what `paper` (or another, `--against`) found with the same seed, with its 95 % interval. Grids
+from a `cpu` lane hold estimates: they show that the machinery works, and no default is chosen by them.
 """
 
 from __future__ import annotations
