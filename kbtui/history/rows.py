@@ -137,6 +137,8 @@ def _run(run_id: str, state: RunState) -> list[Row]:
             "correct": len(state.frontier),
             "baseline_id": state.baseline_id,
             "best_id": state.best_id,
+            "best_move": state.best.move if state.best else None,
+            "best_strategy": state.best.strategy if state.best else None,
             "best_verdict": best.verdict if best else None,
             "best_ratio": best.ratio if best else None,
             "best_low": best.low if best else None,

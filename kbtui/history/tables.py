@@ -79,6 +79,8 @@ RUNS = Table(
             "What others are compared with: 0, or the first correct candidate of a run that began without a kernel",
         ),
         Column("best_id", "INTEGER", "Best candidate; NULL when there is none"),
+        Column("best_move", "VARCHAR", "The last change that led to the best candidate"),
+        Column("best_strategy", "VARCHAR", "Strategy of that change; NULL for the baseline and injected ones"),
         Column("best_verdict", "VARCHAR", "The best candidate's speed verdict"),
         Column("best_ratio", "DOUBLE", "Measured: baseline time / best time"),
         Column("best_low", "DOUBLE", "Measured: lower end of its interval"),

@@ -42,12 +42,13 @@ VIEWS = (
         """
         select
             rank() over (
-                partition by r.problem_digest, r.device, r.target, r.timing
-                order by c.ratio desc nulls last, c.estimate desc nulls last
+                partition by problem_digest, device, target, timing
+                order by best_ratio desc nulls last, best_estimate desc nulls last
             ) as place,
-            r.problem, r.device, r.target, r.timing, r.run_id, c.candidate_id, c.move, c.strategy, r.generator, r.model,
-            c.speed_verdict, c.ratio, c.low, c.high, c.estimate, r.pulls, r.cost_usd, r.started_at
-        from runs r join candidates c on c.run_id = r.run_id and c.candidate_id = r.best_id
+            problem, device, target, timing, run_id, best_id as candidate_id, best_move as move,
+            best_strategy as strategy, generator, model, best_verdict as speed_verdict, best_ratio as ratio,
+            best_low as low, best_high as high, best_estimate as estimate, pulls, cost_usd, started_at
+        from runs where best_id is not null
         """,
     ),
     View(
