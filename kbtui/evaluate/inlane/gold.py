@@ -24,6 +24,7 @@ def prepare(device: str, pretend: dict[str, Any] | None) -> None:
     """Make this process fit to run a reference that is a kernel. `pretend` is {"properties", "capability"} of the device that
     a CPU plays."""
     if device != "cpu":
+        SETTING.loaded = lambda: torch.cuda.set_device(device)  # Triton launches on the current one
         return
     os.environ["TRITON_INTERPRET"] = "1"
     if pretend:

@@ -295,6 +295,13 @@ class Oracle:
 
     # boundary cases
 
+    def _most_elements(self, case: Case, most: int) -> int:
+        """Of the inputs of a case to check. A problem's own checks are what there is, and get more room: on a CPU the
+        interpreter's allowance of accesses bounds the work."""
+        if self._device == "cpu":
+            return MOST_TRIED if self._problem.own_precision else most
+        return MOST_CHECKED if case in self._problem.checks else most
+
     def _plan(self, body: dict[str, Any]) -> dict[str, Any]:
         """{"constants", "most_elements", "most", "unchecked_dtypes", "too_much", "salt"} -> {"keys": [...], "notes": [...]}."""
         problem = self._problem
@@ -313,8 +320,7 @@ class Oracle:
             tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
             unchecked = {describe(tensor)["dtype"] for tensor in tensors} & set(body["unchecked_dtypes"])
             skipped.update(unchecked)
-            most = MOST_CHECKED if case in problem.checks and self._device != "cpu" else body["most_elements"]
-            if sum(tensor.numel() for tensor in tensors) > most:
+            if sum(tensor.numel() for tensor in tensors) > self._most_elements(case, body["most_elements"]):
                 too_large += 1
                 return False
             return not unchecked
