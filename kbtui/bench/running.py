@@ -70,7 +70,7 @@ def run(benchmark: Benchmark, problems: dict[str, Path], folder: Path, *, resume
     """
     file = RowFile(folder / "rows-{}of{}.jsonl".format(*read_shard(benchmark.shard)))
     before = read_rows([file.path]) if file.path.exists() else {}
-    if before and not resume:
+    if any(map(_counts, before.values())) and not resume:
         raise UsageError(f"{folder} has results already: --resume goes on with it, --out DIR begins elsewhere")
     _refuse_another(before, benchmark.name, folder)
     lost = 0
@@ -85,6 +85,11 @@ def run(benchmark: Benchmark, problems: dict[str, Path], folder: Path, *, resume
         if failure is not None and lost == MOST_LOST:
             raise failure
     return results(folder)
+
+
+def _counts(row: Row) -> bool:
+    """Whether anything came of it: a run that was refused before it began leaves nothing to go on with."""
+    return row.status != "started" or paths.journal_file(row.run_id).exists()
 
 
 def _refuse_another(before: dict[str, Row], name: str, folder: Path) -> None:

@@ -20,8 +20,8 @@ class Figures(Record, frozen=True, kw_only=True):
     """Over all tasks that are over. Percentages are of `tasks`; a failed task counts as 1.0x in `geomean_all`.
 
     `correct_percent`: at least one correct version beside the baseline. `fast_percent` (Fast@1): the best is faster than
-    the baseline, measured beyond doubt, or modelled beyond the estimate's uncertainty. `sum_over_sum`: TritonBench's own speedup, by kernel all
-    baseline times over all times of the best, the mean over correct tasks.
+    the baseline, measured beyond doubt, or modelled beyond the estimate's uncertainty. `sum_over_sum`: TritonBench's own
+    speedup, by kernel all baseline times over all times of the best, the mean over correct tasks.
     """
 
     timing: TimingKind

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from kbtui import paths
 from kbtui.bench import running
 from kbtui.bench.methods import METHODS, find_method
 from kbtui.bench.rows import Row, RowFile, read_rows
@@ -172,9 +172,6 @@ def summary(kernel: str, run_id: str) -> Summary:
     )  # fmt: skip
 
 
-Plays = Callable[[str], Exception | None]
-
-
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception | None]]:
     """Kernel -> what comes of its runs, one after the other; a kernel that is not in it is well every time."""
@@ -233,6 +230,32 @@ def test_usage_that_no_kernel_could_run_with_ends_it_at_once(
     played["a"] = [UsageError("the llm generator needs a model")]
     with pytest.raises(UsageError, match="needs a model"):
         run(bench(), PROBLEMS, tmp_path, resume=False, report=lambda _: None)
+    # nothing came of it, so that there is nothing to resume
+    assert len(run(bench(), PROBLEMS, tmp_path, resume=False, report=lambda _: None)) == 4
+
+
+def test_an_interrupted_run_goes_on_as_itself(
+    tmp_path: Path, played: dict[str, list[Exception | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played["b"] = [KeyboardInterrupt()]  # type: ignore[list-item]
+    with pytest.raises(KeyboardInterrupt):
+        run(bench(), PROBLEMS, tmp_path, resume=False, report=lambda _: None)
+    begun = {one.kernel: one for one in results(tmp_path)}
+    assert {name: one.status for name, one in begun.items()} == {"a": "done", "b": "started"}
+    journal = paths.journal_file(begun["b"].run_id)
+    journal.parent.mkdir(parents=True)
+    journal.touch()
+    seen: list[RunSpec] = []
+    fake = running._run
+
+    def keep(benchmark: Benchmark, spec: RunSpec, *rest: Any) -> Summary:
+        seen.append(spec)
+        return fake(benchmark, spec, *rest)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(running, "_run", keep)
+    run(bench(), PROBLEMS, tmp_path, resume=True, report=lambda _: None)
+    assert (seen[0].run_id, seen[0].continue_run) == (begun["b"].run_id, True)
+    assert [spec.continue_run for spec in seen] == [True, False, False]
 
 
 def test_shards_make_one_table_and_another_benchmark_is_refused(

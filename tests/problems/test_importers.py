@@ -98,6 +98,13 @@ class TestTritonBench:
         (one,) = tritonbench.import_suite(tmp_path / "suite", tmp_path / "out")
         assert reason in one.reason
 
+    def test_imports_that_only_the_test_code_makes_come_with_the_kernel(self, tmp_path: Path) -> None:
+        kernel = "import triton\n@triton.jit\ndef k(x): ...\ndef f(x):\n    return torch.empty_like(x)\n"
+        (tmp_path / "suite").mkdir()
+        (tmp_path / "suite/one.py").write_text(f"{kernel}\n{LINE}\nimport torch\nimport math\nimport triton\nf(1)\n")
+        (one,) = tritonbench.import_suite(tmp_path / "suite", tmp_path / "out")
+        assert read_folder(one.folder or tmp_path).kernel_source == f"import torch\n{kernel}"
+
     @pytest.mark.parametrize(
         ("dot", "rounds"),
         [

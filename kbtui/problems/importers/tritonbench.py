@@ -17,7 +17,7 @@ from kbtui.problems.folder import read_folder
 from kbtui.problems.importers.comparisons import what_is_compared
 from kbtui.problems.importers.folders import GENERATED, Imported, chosen, digest, write_folder
 from kbtui.problems.importing import KERNEL, PROBLEM
-from kbtui.problems.names import is_a_kernel
+from kbtui.problems.names import bindings, is_a_kernel
 
 SUITE = "tritonbench"
 LINE = "#" * 146
@@ -76,7 +76,11 @@ def _imported(file: Path, scripts: Path | None, folder: Path) -> Imported:
     beside = {CALLS: calls.lstrip("\n")}
     if timed:
         beside[TIMED] = timed
-    files = {KERNEL: implementation + entry.adapter, **beside, PROBLEM: _problem(name, entry, beside, tree)}
+    files = {
+        KERNEL: _missing_imports(tree, calls_tree) + implementation + entry.adapter,
+        **beside,
+        PROBLEM: _problem(name, entry, beside, tree),
+    }
     write_folder(folder, files)
     read_folder(folder)
     notes = [] if timed else ["no timing script: its test inputs are timed"]
@@ -200,6 +204,19 @@ def _free_name(name: str, defined: dict[str, ast.stmt]) -> str:
 
 
 # what is written
+
+
+def _missing_imports(tree: ast.Module, calls: ast.Module) -> str:
+    """Imports that the kernel part uses and only the test code makes: run as one file they are there for both."""
+    bound = {name for name, _ in bindings(tree.body)}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    wanted = [
+        statement
+        for statement in calls.body
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+        and any(name in used - bound for name, _ in bindings([statement]))
+    ]
+    return "".join(f"{ast.unparse(one)}\n" for one in wanted)
 
 
 def _problem(name: str, entry: Entry, beside: dict[str, str], tree: ast.Module) -> str:
