@@ -145,6 +145,7 @@ EVERY_KIND: tuple[e.Event, ...] = (
     e.Progressed(stage="timing"),
     e.RunStopped(stopped_by="user", summary=SUMMARY),
     e.RunContinued(pid=1),
+    e.BaselineChosen(candidate_id=0),
 )
 
 
