@@ -151,3 +151,12 @@ def test_without_a_field_to_vary_every_case_is_checked(tmp_path: Path) -> None:
     keys = oracle.answer({"plan": body}, [])[0]["keys"]
     assert {key["fields"]["elements"] for key in keys} == {32, 64, 200}
     assert {key["variant"] for key in keys} == {"", "wide", "special", "ties", "tiny", "strided"}
+
+
+def test_a_case_on_which_the_reference_does_nothing_shows_nothing(tmp_path: Path) -> None:
+    text = PROBLEM.replace("out.copy_(x * 2)\n    return x.to(dtype).sum(-1)", "return None")
+    oracle = opened(tmp_path, text)
+    body = {"key": KEY, "size": 1, "names": [], "tensors": [], "changed": [], "allowed": []}
+    assert "returns nothing and changes nothing" in oracle.answer({"compare": body}, [])[0]["refused"]
+    mutant = {"key": KEY, "mutant": "one output too many", "dtypes": []}
+    assert oracle.answer({"mutate": mutant}, [])[0] == {"applies": False}

@@ -50,6 +50,8 @@ def mutate(
     """
     if name != HIDES_NAN and not all(bool(tensor.isfinite().all()) for tensor in given.right):
         return _NONE  # masks of NaN and Inf would reject what values do not
+    if not given.right:
+        return _NONE
     made = mutants(given.names)[name](given)
     left_out = name.endswith(" left out")
     if made is None or (right.mutated and not left_out and name not in KEEPS_SHAPE):

@@ -206,6 +206,8 @@ class Oracle:
         they do for a baseline. Answer: {"refused": sentence} or {"comparisons": [...], "floors": [...], "own_dtype"}.
         """
         expected = self._expected(body["key"])
+        if not expected.tensors:
+            return {"refused": "shows nothing here: the reference returns nothing and changes nothing"}
         descriptions = [*body["tensors"], *(one["tensor"] for one in body["changed"])]
         refused = self._shape_trouble(expected, body)
         if refused:

@@ -45,6 +45,7 @@ def _base(appended: Appended) -> type:
     class Script:
         def __init__(self, op_name: str = "", dtype: Any = None, is_backward: bool = False, **kwargs: Any) -> None:
             self.op_name, self.dtype, self.is_backward, self.kwargs = op_name, dtype, is_backward, kwargs
+            self.input_tensors: list[Any] = []
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name == "input_tensors" and isinstance(value, list) and not isinstance(value, _Inputs):

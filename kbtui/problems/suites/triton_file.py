@@ -35,7 +35,7 @@ FEW_ELEMENTS = 1 << 16
 """A timed input of at most so many elements is checked too where the suite's own tests have no usable call."""
 _VALUES_NEEDED_BYTES = 1 << 26
 _SURVEY_SEED = 0
-_SURVEY_CALLS = 20_000
+_SURVEY_CALLS = 40_000
 """Calls of torch while the suite's code is looked through: inputs that take more than that to make are left out."""
 
 
