@@ -69,11 +69,15 @@ ACTIONS: tuple[Action, ...] = (
     Action("new_run", "home", ("n",), "new run", "choose a problem and start a run", footer=2),
     Action("attach", "home", ("enter",), "attach", "open the chosen run; a finished one opens read-only", footer=1),
     Action("go_on", "home", ("C",), "continue", "go on with a stopped or crashed run in a new process", footer=3),
-    Action("filter", "home", ("slash",), "filter", "show only runs that fit, such as problem:softmax speedup>1.2", footer=4),
+    Action(
+        "filter", "home", ("slash",), "filter", "show only runs that fit, such as problem:softmax speedup>1.2", footer=4
+    ),
     Action("saved_filters", "home", ("F",), "saved filters", "use, save or forget a filter by its name"),
     Action("replay", "home", ("r",), "replay", "look at the chosen run as it was after any pull", footer=5),
     Action("mark", "home", ("space",), "mark", "mark the chosen run for a comparison, or unmark it", footer=6),
-    Action("compare", "home", ("c",), "compare", "compare the marked runs, or the marked one with the chosen", footer=7),
+    Action(
+        "compare", "home", ("c",), "compare", "compare the marked runs, or the marked one with the chosen", footer=7
+    ),
     Action("sql", "home", ("s",), "sql", "ask the history database", footer=8),
     Action("clear", "home", ("escape",), "clear", "show all runs again, and forget the marks"),
     # cockpit: steering
