@@ -29,7 +29,7 @@ def copy_state(state: RunState) -> RunState:
 
 def _copier(kind: type) -> Copier | None:
     """How to copy a value of that type; None where it cannot change and is shared."""
-    return _copier_of(kind)  # type: ignore[arg-type]  # typeshed: a type is hashable, `type[Any]` is not seen to be
+    return _copier_of(kind)  # typeshed: a type is hashable, `type[Any]` is not seen to be
 
 
 @functools.cache

@@ -530,7 +530,9 @@ class RunState:
 
     def _baseline_chosen(self, event: e.BaselineChosen) -> None:
         self.baseline_id = event.candidate_id
-        self._say(event, f"#{event.candidate_id} is the baseline: the first correct version, which others are compared with")
+        self._say(
+            event, f"#{event.candidate_id} is the baseline: the first correct version, which others are compared with"
+        )
 
     def _best_changed(self, event: e.BestChanged) -> None:
         self.best_id = event.candidate_id
