@@ -91,7 +91,14 @@ def test_problem_errors_name_file_piece_and_remedy(tmp_path: Path, old: str, new
 
 def test_boundaries_respect_vary_and_size(tmp_path: Path) -> None:
     oracle = opened(tmp_path / "p")
-    body = {"constants": [64, 128], "most_elements": 20_000, "most": 18, "unchecked_dtypes": [], "too_much": [], "salt": 0}
+    body = {
+        "constants": [64, 128],
+        "most_elements": 20_000,
+        "most": 18,
+        "unchecked_dtypes": [],
+        "too_much": [],
+        "salt": 0,
+    }
     plan = oracle.answer({"plan": body}, [])[0]
     fields = [key["fields"] for key in plan["keys"]]
     assert all(one["cols"] % 16 == 0 and one["rows"] * one["cols"] <= 20_000 for one in fields)
