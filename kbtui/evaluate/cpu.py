@@ -71,7 +71,9 @@ class CpuLane(Lane):
         self._problem: ProblemFolder = read_folder(spec.problem)
         self._interpret = Zygote("interpret", spec.python, spec.scratch / "interpret")
         self._compilers = Compilers(spec.compilers, spec.python, spec.scratch)
-        self._oracle = Oracle(spec.python, spec.scratch / "oracle", self._problem.path, "cpu", spec.seed, self._pretend())
+        self._oracle = Oracle(
+            spec.python, spec.scratch / "oracle", self._problem.path, "cpu", spec.seed, self._pretend()
+        )
         self._memory = min(MEMORY_BYTES, _memory_bytes() // 2)
         self._readable = tuple(isolation.readable_around(self._problem.path))
         self._cancelled = threading.Event()
