@@ -80,9 +80,9 @@ def ask(
             rows = connection.fetchall() if limit is None else connection.fetchmany(limit + 1)
         except duckdb.InterruptException as error:
             raise QueryStoppedError("the query was stopped") from error
-        except damages() as error:
-            raise damaged(path, error) from error
         except duckdb.Error as error:
+            if is_damage(error):
+                raise damaged(path, error) from error
             raise HistoryError(f"the query fails: {explained(error)}") from error
         finally:
             stopper.watch(None)
@@ -103,11 +103,10 @@ def write_parquet(path: Path, query: str, file: Path, *, wait_s: float = WAIT_S)
                 # the newline ends a comment that the query may end in
                 f"copy ({query.strip().rstrip(';')}\n) to {literal(str(file))} (format parquet)"
             ).fetchone()
-        except damages() as error:
-            # here it is the target that cannot be written, far more often than the database that cannot be read
-            raise HistoryError(f"{file} cannot be written: {explained(error)}") from error
         except duckdb.Error as error:
-            raise HistoryError(f"the query fails: {explained(error)}") from error
+            # a damage here is the target that cannot be written, far more often than the database that cannot be read
+            what = f"{file} cannot be written" if is_damage(error) else "the query fails"
+            raise HistoryError(f"{what}: {explained(error)}") from error
     return int(written[0]) if written else 0
 
 
@@ -116,11 +115,12 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def damages() -> tuple[type[Exception], ...]:
-    """What DuckDB raises when the file, and not the query, is at fault."""
+def is_damage(error: Exception) -> bool:
+    """Whether the file, and not the query, is at fault. A checksum that does not fit is of no class of its own in DuckDB."""
     import duckdb
 
-    return (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException)
+    kinds = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException)
+    return isinstance(error, kinds) or type(error) is duckdb.Error
 
 
 def explained(error: Exception) -> str:

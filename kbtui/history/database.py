@@ -13,7 +13,7 @@ import msgspec
 from kbtui import clock
 from kbtui.errors import JournalError
 from kbtui.history import schema
-from kbtui.history.asking import Stopper, ask, damages, explained, write_parquet
+from kbtui.history.asking import Stopper, ask, explained, write_parquet
 from kbtui.history.asking import Table as Table
 from kbtui.history.connection import WAIT_S, DamagedHistoryError, connect, damaged
 from kbtui.history.event_rows import Row, timestamp
@@ -76,7 +76,8 @@ class History:
                 schema.prepare(connection)
                 for run_id in waiting:
                     taken += self._ingest_run(connection, run_id)
-            except damages() as error:
+            except _duckdb_error() as error:
+                # No query of a person's: whatever fails here, the file is not what it was made to be.
                 raise damaged(self.path, error) from error
         return taken
 
@@ -239,7 +240,7 @@ class History:
         except DamagedHistoryError:
             self._set_aside()
             os.replace(fresh.path, self.path)
-        except damages():
+        except _duckdb_error():
             self._set_aside()
             os.replace(fresh.path, self.path)
 

@@ -22,10 +22,10 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "completion_tokens integer, cached_tokens integer, tokens integer, counted_by varchar, cost_usd double, "
         "seconds double, first_token_s double, recorded varchar, primary key (run_id, seq))",
     ),
-    2: ("alter table runs add column baseline_id integer default 0",),
+    2: ("alter table runs add column if not exists baseline_id integer default 0",),
     3: ("alter table candidates add column if not exists model varchar default ''",),
     4: (
-        "create table benchmarks (benchmark varchar, suite varchar, method varchar, kernel varchar, status varchar, "
+        "create table if not exists benchmarks (benchmark varchar, suite varchar, method varchar, kernel varchar, status varchar, "
         "run_id varchar, device varchar, timing varchar, verdict varchar, ratio double, low double, high double, "
         "estimate double, sum_ratio double, sum_estimate double, baseline_ms double, pulls integer, candidates integer, "
         "correct integer, cost_usd double, tokens bigint, seconds double, reason varchar, owner varchar, "

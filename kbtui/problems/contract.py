@@ -6,6 +6,7 @@ import ast
 import inspect
 from dataclasses import dataclass
 
+from kbtui import syntax
 from kbtui.problems.folder import ProblemFolder
 
 
@@ -21,8 +22,8 @@ class Contract:
 
 def read_contract(folder: ProblemFolder) -> Contract:
     """The contract of a problem that passed the static checks."""
-    problem = ast.parse(folder.problem_file.read_text(encoding="utf-8-sig"))
-    kernel = ast.parse(folder.kernel_source)
+    problem = syntax.parse(folder.problem_file.read_text(encoding="utf-8-sig"))
+    kernel = syntax.parse(folder.kernel_source)
     # A problem without a kernel has its signature in the reference: both take the same arguments.
     found = _function(kernel, folder.entry) or _function(problem, "reference")
     arguments = ast.unparse(found.args) if found is not None else "..."

@@ -58,7 +58,7 @@ def test_a_run_to_its_end(program: Any, processes: Any) -> None:
     parsed = msgspec.convert(summary, Summary)
     assert list(summary) == [
         "run_id", "problem", "device", "timing", "pulls", "candidates", "correct", "best", "baseline_ms", "cost_usd",
-        "tokens", "stopped_by",
+        "tokens", "stopped_by", "baseline_id",
     ]  # fmt: skip
     assert (parsed.problem, parsed.timing, parsed.pulls, parsed.stopped_by) == (
         "vector_add",

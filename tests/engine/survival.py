@@ -128,7 +128,7 @@ class Trial:
             if RunState().apply_all(journal(self.run_id)).stopped_by == "iterations":
                 return
             child = self.start()
-            assert child.wait() == 0
+            assert child.wait() == 0, f"status {child.status}: {log_of(self.run_id)}"
         raise AssertionError("the run does not come to its end")
 
     def check(self, *, same_course: bool = True) -> None:
@@ -194,6 +194,11 @@ def forked(made: RunSpec, *, fail_nth: dict[tuple[str, int], Exception] | None =
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def log_of(run_id: str) -> str:
+    """The end of what the run's processes printed."""
+    return (paths.runs_dir() / f"{run_id}.log").read_text(errors="replace")[-2000:]
 
 
 def synced_file(run_id: str) -> Path:
