@@ -6,6 +6,7 @@
 # make venv    the virtual environment alone           make clean  remove it and every cache
 #
 # PYTHON=python3.12                      the interpreter to build on (3.11 or newer)
+# JOBS=2                                  how many tests run at a time
 # VENV_FLAGS=--system-site-packages      use the torch and triton that it already has
 
 PYTHON ?= python3
@@ -13,6 +14,7 @@ VENV ?= .venv
 VENV_FLAGS ?=
 TORCH_CPU ?= 2.13.0
 PROBLEM ?= softmax
+JOBS ?= 2
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -29,9 +31,9 @@ demo: venv
 	  exec $(BIN)/kbtui run $(PROBLEM) --generator rewrite --headless --iterations 6; \
 	fi
 
-# pytest comes last, so that its closing line is what one sees.
+# pytest comes last, so that its closing line is what one sees. The tests of a file stay together: they share lanes.
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile
 
 lint: venv
 	$(BIN)/lint-imports

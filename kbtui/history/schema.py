@@ -25,8 +25,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: ("alter table runs add column if not exists baseline_id integer default 0",),
     3: ("alter table candidates add column if not exists model varchar default ''",),
     4: (
-        "create table if not exists benchmarks (benchmark varchar, suite varchar, method varchar, kernel varchar, status varchar, "
-        "run_id varchar, device varchar, timing varchar, verdict varchar, ratio double, low double, high double, "
+        "create table if not exists benchmarks (benchmark varchar, suite varchar, method varchar, kernel varchar, "
+        "status varchar, run_id varchar, device varchar, timing varchar, verdict varchar, ratio double, low double, high double, "
         "estimate double, sum_ratio double, sum_estimate double, baseline_ms double, pulls integer, candidates integer, "
         "correct integer, cost_usd double, tokens bigint, seconds double, reason varchar, owner varchar, "
         "finished_at timestamp, primary key (benchmark, kernel))",
