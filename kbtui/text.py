@@ -72,3 +72,20 @@ def redact(text: str) -> str:
         if is_secret_name(name) and len(value := os.environ.get(name, "")) >= 8 and value in text:
             text = text.replace(value, REDACTED)
     return _SHAPES.sub(REDACTED, text)
+
+
+_EXPECTED = re.compile(
+    r"^Expected `(?P<kind>[^`]+)`(?: (?P<bound>[<>]=? \S+))?(?:, got `(?P<got>[^`]+)`)? - at `\$\.(?P<key>[^`]+)`$"
+)
+_KINDS = {"float": "a number", "int": "a whole number", "str": "a text", "bool": "true or false"}
+
+
+def in_words(message: str) -> str:
+    """What msgspec says of a value that does not fit, as a person would: "c must be a number, not a text"."""
+    found = _EXPECTED.match(message)
+    if found is None:
+        return message
+    kind, bound, got = found["kind"], found["bound"], found["got"]
+    wanted = " or ".join(_KINDS.get(one.strip(), one.strip()) for one in kind.split("|"))
+    limit = f" {bound.removesuffix('.0')}" if bound else ""
+    return f"{found['key']} must be {wanted}{limit}" + (f", not {_KINDS.get(got, got)}" if got else "")

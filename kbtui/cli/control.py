@@ -192,6 +192,8 @@ def budget(
     """Change what a run may use. What is not named stays."""
     from kbtui.state.commands import SetBudget
 
+    if all(limit is None for limit in (iterations, usd, tokens, minutes, patience)):
+        raise UsageError("name what is to change, such as `kbtui budget RUN --iterations 40`")
     limits = SetBudget(
         by=_me(), iterations=iterations, budget_usd=usd, tokens=tokens, minutes=minutes, patience=patience
     )

@@ -24,10 +24,13 @@ class EventLines:
 
 
 class Progress:
-    """The run's log as it grows, in the words of the cockpit; what came out of it last."""
+    """The run's log as it grows, in the words of the cockpit; what came out of it last.
 
-    def __init__(self) -> None:
-        self._state = RunState()
+    `state` is what the run was before: of a run that goes on, events speak of candidates that were made then.
+    """
+
+    def __init__(self, state: RunState | None = None) -> None:
+        self._state = state if state is not None else RunState()
 
     def show(self, event: Event) -> None:
         if not is_durable(event):

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 CONTINUABLE = ("iterations", "budget_usd", "budget_tokens", "budget_minutes", "patience")
 """What may change when a run goes on; everything else is fixed by its journal."""
+OF_MODELS = {
+    "model": "--model",
+    "model_parameters": "--model-parameter",
+    "api_base": "--api-base",
+    "allow_unknown_price": "--allow-unknown-price",
+}
+"""Settings that mean nothing to a generator that asks no model, and their flags."""
 
 
 def pairs(texts: Sequence[str] | None, flag: str = "--policy-parameter") -> dict[str, int | float | str | bool] | None:
@@ -58,6 +65,14 @@ def fresh(problem: str, settings: Settings) -> RunSpec:
         parallel=settings.parallel,
         arguments=tuple(sys.argv[1:]),
     )
+
+
+def refuse_unused(generator: str, origins: Mapping[str, str]) -> None:
+    """Raise UsageError for a flag of models where none is asked: whoever names a model thinks that it writes. In a file such
+    a setting waits for the runs that use it."""
+    said = [flag for key, flag in OF_MODELS.items() if origins.get(key, "").startswith("--")]
+    if said and generator != "llm":
+        raise UsageError(f"{said[0]} is for --generator llm, and {generator} asks no model: add that, or leave it out")
 
 
 def generator_parameters(settings: Settings) -> dict[str, int | float | str | bool]:

@@ -18,6 +18,7 @@ from kbtui.errors import KbtuiError, UnknownPriceError, UsageError
 
 if TYPE_CHECKING:
     from kbtui.engine.spec import RunSpec
+    from kbtui.state.run_state import RunState
 
 
 def register(app: typer.Typer) -> None:
@@ -126,6 +127,7 @@ def _require_one_way_to_watch(*, headless: bool, detach: bool, as_json: bool) ->
 
 
 def _fresh(problem: str, settings: Settings, origins: Mapping[str, str], recording: str | None) -> RunSpec:
+    options.refuse_unused(settings.generator, origins)
     spec = options.fresh(problem, settings)
     if settings.generator == "replay":
         return options.replayed(spec, recording, origins)
@@ -153,8 +155,16 @@ def _start_run(spec: RunSpec) -> str:
 def _run_headless(spec: RunSpec, as_json: bool) -> None:
     from kbtui.engine.launch import run_here
 
-    watcher = printing.EventLines() if as_json else printing.Progress()
+    watcher = printing.EventLines() if as_json else printing.Progress(_state_before(spec))
     watcher.finish(run_here(spec, watcher.show))
+
+
+def _state_before(spec: RunSpec) -> RunState:
+    """What a run that goes on was so far; of a new one, nothing. Raises RunNotFoundError or JournalError."""
+    from kbtui.history.runs import load_state
+    from kbtui.state.run_state import RunState
+
+    return load_state(spec.run_id) if spec.continue_run else RunState()
 
 
 def _run_detached(spec: RunSpec, as_json: bool) -> None:

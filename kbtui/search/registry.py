@@ -17,6 +17,7 @@ from kbtui.search.policies.thompson import ThompsonPolicy
 from kbtui.search.policies.ucb import UcbPolicy
 from kbtui.search.policy import Policy
 from kbtui.state.records import Scalar
+from kbtui.text import in_words
 
 _ARM_POLICIES: tuple[type[ArmPolicy], ...] = (
     PaperPolicy,
@@ -47,4 +48,4 @@ def make_policy(name: str, parameters: Mapping[str, Scalar]) -> Policy:
     try:
         return chosen(msgspec.convert(dict(parameters), chosen.Settings, strict=False))
     except msgspec.ValidationError as error:
-        raise UsageError(f"policy {name}: {error}") from error
+        raise UsageError(f"policy {name}: {in_words(str(error))}") from error

@@ -10,6 +10,7 @@ import msgspec
 from kbtui.errors import UsageError
 from kbtui.state.records import Scalar
 from kbtui.state.run_state import RunState
+from kbtui.text import in_words
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Percent = Annotated[float, msgspec.Meta(gt=0, le=100)]
@@ -58,7 +59,7 @@ def search_settings(parameters: Mapping[str, Scalar]) -> SearchSettings:
     try:
         return msgspec.convert({name: value for name, value in parameters.items() if name in _NAMES}, SearchSettings)
     except msgspec.ValidationError as error:
-        raise UsageError(f"policy parameters: {error}") from error
+        raise UsageError(f"policy parameters: {in_words(str(error))}") from error
 
 
 def settings_of(state: RunState) -> SearchSettings:

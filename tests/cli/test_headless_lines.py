@@ -11,6 +11,7 @@ import pytest
 from kbtui.cli.headless import EventLines, Progress, summary_lines
 from kbtui.state.events import Event, Progressed, RunStopped, decode
 from kbtui.state.records import Summary
+from kbtui.state.run_state import RunState
 
 RunEvents = Callable[[str], list[Event]]
 
@@ -64,3 +65,16 @@ def test_summary_without_a_best(run_events: RunEvents) -> None:
     lines = summary_lines(summary)
     assert lines[-1] == "no candidate was verified and timed"
     assert "cost $0.25, 7 tokens" in lines
+
+
+@pytest.mark.parametrize("kind", ["modelled", "measured"])
+def test_a_run_that_goes_on_is_shown_from_any_point(
+    run_events: RunEvents, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = run_events(kind)
+    for cut in range(1, len(events)):
+        progress = Progress(RunState().apply_all(events[:cut]))
+        for event in events[cut:]:
+            progress.show(event)
+        printed = capsys.readouterr().out
+        assert printed.splitlines()[-1].endswith(RunState().apply_all(events).log[-1].text), cut
