@@ -13,7 +13,7 @@ CELL_RATE = 0.75
 SAVED_S = 4.0
 """Seconds of the rate that can be saved up."""
 LONGEST_S = 2.5
-"""Debt is forgiven beyond so many seconds of the rate."""
+"""Debt is forgiven beyond so many seconds of the rate; and nobody waits longer, whoever else keeps sending."""
 
 
 class Pace:
@@ -24,6 +24,7 @@ class Pace:
         self._left: float | None = None
         self._sent = 0
         self._at = 0.0
+        self._painted = 0.0
 
     def may_paint(self, now: float, sent: int, cells: int) -> bool:
         """Whether panes may be painted at this tick. `now` is monotonic, `sent` all bytes sent so far."""
@@ -34,4 +35,7 @@ class Pace:
             self._left += rate * (now - self._at) - (sent - self._sent)
             self._left = max(-LONGEST_S * rate, min(self._left, SAVED_S * rate))
         self._at, self._sent = now, sent
-        return self._left >= 0
+        if self._left < 0 and now - self._painted < LONGEST_S:
+            return False
+        self._painted = now
+        return True

@@ -212,7 +212,9 @@ def _note_what_is_synced() -> None:
     def flush(writer: JournalWriter) -> None:
         size = writer.path.stat().st_size
         original(writer)
-        (writer.path.parent / "synced").write_text(str(size))
+        fresh = writer.path.parent / "synced.new"
+        fresh.write_text(str(size))
+        fresh.replace(writer.path.parent / "synced")  # a kill in between leaves the number before
 
     JournalWriter.flush = flush  # type: ignore[method-assign]  # this process ends with the run
 

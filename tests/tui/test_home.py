@@ -340,3 +340,34 @@ async def test_live_runs_come_first() -> None:
             assert isinstance(screen, HomeScreen)
             assert screen.shown[0].run_id == "run-b"
             assert "1 live" in h.text
+
+
+async def test_what_lies_below_a_cockpit_neither_reads_nor_paints(monkeypatch: pytest.MonkeyPatch) -> None:
+    two_runs()
+    painted: list[str] = []
+    original = HomeScreen.paint_panes
+
+    def paint_panes(screen: HomeScreen) -> None:
+        painted.append("home")
+        original(screen)
+
+    monkeypatch.setattr(HomeScreen, "paint_panes", paint_panes)
+    async with home((120, 36)) as h:
+        below = h.app.screen
+        assert isinstance(below, HomeScreen)
+        assert painted
+        await h.press("enter")
+        assert isinstance(h.app.screen, CockpitScreen)
+        painted.clear()
+        below.look()
+        below.paint()
+        assert not below._looking
+        assert painted == []
+        await h.press("question_mark")  # a dialog lies over the cockpit: that one is seen, home is not
+        assert h.app.screen.is_modal
+        front = [screen for screen in h.app.screen_stack if getattr(screen, "in_front", False)]
+        assert [type(screen).__name__ for screen in front][:1] == ["CockpitScreen"]
+        await h.press("escape")
+        await h.press("escape")
+        assert h.app.screen is below
+        assert painted

@@ -88,8 +88,21 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
     def paint(self) -> None:
         """Bring the panes up to date; called once per tick and when the screen comes to the front."""
         whole = self.is_running and self.is_attached and self.app.is_running and self._composed
-        if whole and self.is_current and not self.too_small:
+        if whole and self.in_front and not self.too_small:
             self.paint_panes()
+
+    @property
+    def in_front(self) -> bool:
+        """Whether a person sees this screen: it is the top one, or only dialogs lie over it.
+
+        Textual's `is_current` is true of the screen below the top one as well, whatever lies on it.
+        """
+        for screen in reversed(self.app.screen_stack):
+            if screen is self:
+                return True
+            if not screen.is_modal:
+                return False
+        return False
 
     def paint_all(self, held: Held) -> None:
         """Paint at a tick. Panes that are `held` keep their changes until a tick that does not hold them."""

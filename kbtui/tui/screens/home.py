@@ -78,7 +78,7 @@ class HomeScreen(KbtuiScreen[None]):
 
     def look(self) -> None:
         """Read the list of runs again, in a thread: journals may be long."""
-        if self.is_current and not self._looking:
+        if self.in_front and not self._looking:
             self._looking = True
             self.run_worker(self._read(), group="runs", exit_on_error=True)
 
