@@ -131,6 +131,10 @@ class Pull(msgspec.Struct, kw_only=True):
     strategy: Strategy
     parent_id: int
     forced: bool = False
+    began: float = 0.0
+    """The run's clock when it was chosen, in seconds."""
+    took: float | None = None
+    """Seconds from then to its end."""
     candidate_ids: list[int] = []
     reward: float | None = None
     outcome: str = ""
@@ -416,6 +420,7 @@ class RunState:
             strategy=event.strategy,
             parent_id=event.parent_id,
             forced=event.forced is not None,
+            began=event.elapsed,
             tuned=event.tuned,
         )
         if event.forced is not None:
@@ -435,6 +440,7 @@ class RunState:
         pull = self.pulls.get(event.pull)
         if pull is not None and not pull.ended:
             pull.reward, pull.outcome, pull.ended, pull.seen = event.reward, event.outcome, True, True
+            pull.took = event.elapsed - pull.began
             self.pulls_ended += 1
 
     def _pull_dropped(self, event: e.PullDropped) -> None:

@@ -80,8 +80,9 @@ class Session:
         return f"no process serves this run: `kbtui run --continue {self.run_id}` goes on with it"
 
     def elapsed(self) -> float:
-        """The run's clock in seconds: what the journal says, moved on by this machine's clock while the run is live."""
-        if self.status != "live" or not self.state.last_t:
+        """The run's clock in seconds: what the journal says, moved on by this machine's clock while a process
+        owns the run: the clock does not stand in a pause."""
+        if self.status not in ("live", "paused") or not self.state.last_t:
             return self.state.elapsed
         return self.state.elapsed + max(0.0, clock.wall() - self.state.last_t)
 

@@ -10,6 +10,7 @@ from tui_sample import BY, Script, gpu, sample
 
 from kbtui.state import commands as c
 from kbtui.state import events as e
+from kbtui.state.run_state import RunState
 from kbtui.tui.screens.arms import BanScreen, ForceScreen
 from kbtui.tui.screens.candidate import CandidateScreen
 from kbtui.tui.screens.dialogs import ConfirmScreen, PromptScreen, SafeInput
@@ -25,7 +26,7 @@ async def test_the_header_says_what_matters_first(size: tuple[int, int]) -> None
         first, second = d.lines[:2]
         assert "softmax · NVIDIA H200" in first
         assert "● live" in first
-        assert "pull 30/40" in first
+        assert "30/40 pulls" in first
         assert "★ best #24 1.15x [1.12, 1.18] faster" in second
         assert "132 µs → 114 µs" in second
         assert "55 %" in second
@@ -530,3 +531,22 @@ async def test_a_dialog_answers_before_it_is_painted(opener: str, command: type[
         await d.pilot.press(opener, "enter")
         await d.settle()
         assert [type(sent) for sent in d.feed.commands] == [command]
+
+
+def test_the_time_to_go_follows_the_pulls_of_late() -> None:
+    from kbtui.tui.views.header import time_left
+
+    state = RunState().apply_all(sample().events)
+    done = [pull for pull in state.pulls.values() if pull.ended]
+    for pull in state.pulls.values():
+        pull.took = None
+    assert time_left(state) is None, "no pace is known"
+    for pull, seconds in zip(done[-4:], (5.0, 7.0, 9.0, 600.0), strict=True):
+        pull.took = seconds  # one that was long does not count for much
+    state.budget_usd, state.budget_s = None, None
+    assert time_left(state) == 8.0 * (state.iterations - state.pulls_ended)
+    state.budget_s = state.elapsed + 11
+    assert time_left(state) == 11
+    state.elapsed += 660  # a pause is none of the pulls'
+    state.budget_s = None
+    assert time_left(state) == 8.0 * (state.iterations - state.pulls_ended)

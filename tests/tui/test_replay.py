@@ -71,7 +71,7 @@ async def test_it_opens_at_the_end_and_says_where_that_is(size: tuple[int, int])
     async with replay(size) as r:
         assert isinstance(r.app.screen, ReplayScreen)
         first, _, slider = r.text.splitlines()[:3]
-        assert "replay, pull 30/40 at " in first
+        assert "replay, 30/40 pulls at " in first
         assert f"event {len(events)} of {len(events)}" in slider
         assert "held" in slider
         assert "live" not in first
@@ -86,7 +86,7 @@ async def test_steps_by_event_and_by_pull() -> None:
         await r.press("n", "n")
         assert r.session.state.seq == len(events)
         await r.press("left_square_bracket", "left_square_bracket")
-        assert f"pull {r.session.state.pulls_ended}/40" in r.text
+        assert f"{r.session.state.pulls_ended}/40 pulls" in r.text
         timeline = r.session.timeline
         assert timeline is not None
         assert timeline.pulls_before() == 29
@@ -107,7 +107,7 @@ async def test_a_pull_is_gone_to_by_its_number_and_a_wrong_one_is_said() -> None
         assert "a pull is a number from 0 to 30" in r.text
         await r.press("backspace", "backspace", *"7", "enter")
         assert isinstance(r.app.screen, ReplayScreen)
-        assert "pull 7/40 at" in r.text
+        assert "7/40 pulls at" in r.text
         shown = r.app.screen.query_one(TreeView)
         assert len(r.session.state.candidates) < 12
         assert shown.chosen_id == r.session.state.best_id

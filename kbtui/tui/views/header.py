@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
+
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs as g
 from kbtui.tui.line import Line, LineBuilder, both_ends, crop, text_line
 from kbtui.tui.session import Session
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.status import RUN
+
+PACED_BY, PACED_BY_LEAST = 7, 3
+"""How many of the last pulls give the pace, and how many it takes to say one."""
 
 
 def header(session: Session, width: int) -> list[Line]:
@@ -16,7 +21,7 @@ def header(session: Session, width: int) -> list[Line]:
 
 
 def run_line(session: Session, width: int) -> Line:
-    """`softmax · H200 · rewrite      ● live  pull 14/20  $0.38 of $1.00  07:12`."""
+    """`softmax · H200 · rewrite      ● live  14/20 pulls  $0.38 of $1.00  07:12`."""
     state = session.state
     glyph, role = RUN[session.status]
     right = LineBuilder()
@@ -24,7 +29,7 @@ def run_line(session: Session, width: int) -> Line:
         right.add("read-only", "warn").gap(2)
     right.add(f"{glyph} {session.status}", role)
     if state.started is not None:
-        right.gap(2).add("pull ", "label").add(f"{state.pulls_ended}/{state.iterations}", "strong")
+        right.gap(2).add(f"{state.pulls_ended}/{state.iterations}", "strong").add(" pulls", "label")
         right.gap(2).add(n.money_text(state.cost_usd), "strong")
         if state.budget_usd is not None:
             right.add(f" of {n.money_text(state.budget_usd)}" if width >= 100 else f"/{state.budget_usd:.2f}", "label")
@@ -103,17 +108,23 @@ def _times(state: RunState) -> str:
 
 
 def time_left(state: RunState) -> float | None:
-    """Seconds to the nearest end: of the pulls and the dollars at the pace so far, or of the time that the run may take.
+    """Seconds to the nearest end: of the pulls and the dollars at the pace of late, or of the time that the run may take.
 
-    None before the second pull, and where nothing is left of one of them.
+    The pace is the median of the last pulls, which a pause or a slow start does not change. None until there are
+    `PACED_BY_LEAST` of them, and where nothing is left.
     """
-    if state.pulls_ended < 2:
+    took = [
+        pull.took for pull in list(state.pulls.values())[-PACED_BY - len(state.open_pulls) :] if pull.took is not None
+    ]
+    if len(took) < PACED_BY_LEAST:
         return None
-    left = [state.elapsed / state.pulls_ended * (state.iterations - state.pulls_ended)]
+    in_flight = state.started.parallel if state.started is not None else 1
+    pace = statistics.median(took[-PACED_BY:]) / max(in_flight, 1)
+    left = [pace * (state.iterations - state.pulls_ended)]
     if state.budget_s is not None:
         left.append(state.budget_s - state.elapsed)
     if state.budget_usd is not None and state.cost_usd > 0:
-        left.append(state.elapsed / state.cost_usd * (state.budget_usd - state.cost_usd))
+        left.append(pace * (state.budget_usd - state.cost_usd) / (state.cost_usd / max(state.pulls_ended, 1)))
     return min(left) if min(left) > 0 else None
 
 

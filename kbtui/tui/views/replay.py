@@ -19,12 +19,11 @@ def header(session: ReplaySession, width: int) -> list[Line]:
 
 
 def run_line(session: ReplaySession, width: int) -> Line:
-    """`softmax · H200 · rewrite        replay, pull 7/20 at 00:31 of 07:12  $0.12`."""
+    """`softmax · H200 · rewrite        replay, 7/20 pulls at 00:31 of 07:12  $0.12`."""
     timeline, state = session.timeline, session.state
     right = LineBuilder().add("replay", "warn")
     if timeline is not None:
-        pulls = max(state.iterations, len(timeline.ends))
-        right.add(", ", "warn").add("pull ", "label").add(f"{timeline.pulls_before()}/{pulls}", "strong")
+        right.add(", ", "warn").add(f"{state.pulls_ended}/{state.iterations}", "strong").add(" pulls", "label")
         right.add(" at ", "label").add(n.duration_text(timeline.elapsed), "strong")
         right.add(f" of {n.duration_text(timeline.length_s)}", "label")
         right.gap(2).add(n.money_text(state.cost_usd), "strong")
