@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kbtui.search.settings import settings_of
-from kbtui.state.records import STRATEGIES, ArmStatistics, Strategy
+from kbtui.state.records import PRIOR_PULLS, STRATEGIES, ArmStatistics, Strategy
 from kbtui.state.run_state import Candidate, Pull, RunState
 
-PRIOR_PULLS = 1.0
-"""N of an arm that was never played."""
 DUPLICATES = 3
 """So many known versions in a row, and the arm rests for that parent."""
 

@@ -22,6 +22,8 @@ SpeedVerdict = Literal["faster", "slower", "same", "ambiguous", "not worse", "wo
 """The first four are measured; `not worse` and `worse` are modelled; `unknown` is either."""
 ReadingSource = Literal["ncu", "gpm", "model", "unknown"]
 Scalar = int | float | str | bool
+PRIOR_PULLS = 1.0
+"""N of an arm that was never played, and so in the N of every arm."""
 BASELINE_ID = 0
 EMPTY_START = "empty"
 """The generator's name on candidate 0 of a run whose problem has no kernel."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tui_drive import SIZES, drive
 from tui_sample import BY, Script, gpu, sample
@@ -11,6 +12,7 @@ from tui_sample import BY, Script, gpu, sample
 from kbtui.state import commands as c
 from kbtui.state import events as e
 from kbtui.state.run_state import RunState
+from kbtui.tui.line import plain
 from kbtui.tui.screens.arms import BanScreen, ForceScreen
 from kbtui.tui.screens.candidate import CandidateScreen
 from kbtui.tui.screens.dialogs import ConfirmScreen, PromptScreen, SafeInput
@@ -183,7 +185,7 @@ async def test_enter_on_a_cell_of_the_matrix_forces_it() -> None:
         cell = d.app.screen.query_one(ArmsView).cell
         assert cell is not None
         assert (cell.cluster, cell.strategy) == (1, "fusion")
-        assert "c1 fusion  1 pull, mean .00 + .25 = .67  headroom 22 %" in d.text
+        assert "c1 fusion  not played yet  mean .02 + bonus .65 = .67" in d.text
         await d.press("enter")
         assert d.feed.commands == [c.Force(by=d.feed.commands[0].by, strategy="fusion", cluster=1)]
         await d.press("left", "up")
@@ -550,3 +552,22 @@ def test_the_time_to_go_follows_the_pulls_of_late() -> None:
     state.elapsed += 660  # a pause is none of the pulls'
     state.budget_s = None
     assert time_left(state) == 8.0 * (state.iterations - state.pulls_ended)
+
+
+def test_a_score_on_the_screen_is_what_its_parts_add_up_to() -> None:
+    from kbtui.tui.views.arms import cells_of, choice_text, describe
+
+    state = RunState().apply_all(sample().events)
+    for cell in cells_of(state).values():
+        if cell.bonus is not None and cell.believed is not None and cell.score is not None:
+            assert abs(cell.believed + cell.bonus - cell.score) < 1e-6
+    assert any(cell.pulls == 0 and cell.mean is None for cell in cells_of(state).values()), "the prior is no pull"
+    scaled = msgspec.structs.replace(state.scores[0], mean=4.59, bonus=0.21, score=4.80, held="")
+    state.scores = (scaled, *state.scores[1:])
+    key = (scaled.cluster, str(scaled.strategy))
+    assert "mean .13" in plain(describe(cells_of(state)[key]))
+    assert "scaled mean 4.6 + bonus .21 = 4.8" in plain(describe(cells_of(state)[key]))
+    # a rank is no sum: it is not shown as a number
+    state.scores = tuple(msgspec.structs.replace(score, bonus=0.0, score=-1.0) for score in state.scores)
+    assert "-1" not in choice_text(state)
+    assert "=" not in plain(describe(cells_of(state)[key]))

@@ -159,8 +159,8 @@ class Script:
                 elif (cluster + index) % 5 == 4:
                     held, reason = "no move", "no move on any parent"
                 mean = 0.02 + 0.07 * ((cluster * 5 + index * 3 + pull) % 6)
-                bonus = 0.1 + 0.05 * ((index + cluster) % 4)
-                score = mean + bonus + (0.4 if (cluster, strategy) == chosen else 0)
+                bonus = 0.1 + 0.05 * ((index + cluster) % 4) + (0.4 if (cluster, strategy) == chosen else 0)
+                score = mean + bonus
                 out.append(r.ArmScore(
                     cluster=cluster, strategy=strategy, pulls=float((index + cluster + pull) % 4 + 1), mean=mean,
                     bonus=bonus, score=score, held=held, reason=reason, headroom_percent=None if held else 22.0,

@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 
 from kbtui.search.arm_policy import Arm, Rating
-from kbtui.search.arms import PRIOR_PULLS, Board
+from kbtui.search.arms import Board
 from kbtui.search.settings import SoftSettings
 from kbtui.search.soft_policy import SoftPolicy, largest
-from kbtui.state.records import ArmScore
+from kbtui.state.records import PRIOR_PULLS, ArmScore
 
 
 class MaxUcbSettings(SoftSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

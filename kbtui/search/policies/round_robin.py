@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kbtui.search.arm_policy import Arm, Rating
-from kbtui.search.arms import PRIOR_PULLS, Board
+from kbtui.search.arms import Board
 from kbtui.search.soft_policy import SoftPolicy
-from kbtui.state.records import ArmScore
+from kbtui.state.records import PRIOR_PULLS, ArmScore
 
 
 class RoundRobinPolicy(SoftPolicy):

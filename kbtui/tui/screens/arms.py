@@ -19,11 +19,14 @@ from kbtui.tui.widgets.strips import Strip
 
 
 def arm_item(cell: Cell) -> Item:
-    """`c1 fusion   2 pulls   mean .38   bonus .23   score .61`, and why it is held back if it is."""
+    """`c1 fusion   2   .05   .38   .23   .61`: pulls, what they earned, what is believed, bonus, and their sum; and why it is
+    held back if it is."""
     out = LineBuilder().add(f" c{cell.cluster} ", "strong").left(cell.strategy, 15, "strong")
-    out.right(f"{cell.pulls:.3g}", 6).right(short(cell.mean), 7).right(short(cell.bonus), 7).right(
-        short(cell.score), 7, "accent"
-    )
+    out.right(f"{cell.pulls:.3g}", 6).right(short(cell.mean), 7)
+    if cell.bonus is not None:
+        out.right(short(cell.believed), 10).right(short(cell.bonus), 8).right(short(cell.score), 8, "accent")
+    else:
+        out.right("", 26)
     if cell.held:
         glyph, role = HELD.get(cell.held, (g.UNKNOWN, "warn"))
         out.gap(2).add(f"{glyph} {cell.held}", role).add(f": {cell.reason}" if cell.reason else "", "label")
@@ -33,7 +36,7 @@ def arm_item(cell: Cell) -> Item:
 
 
 HEAD = LineBuilder().add("    ").left(" strategy", 15, "label").right("pulls", 6, "label").right("mean", 7, "label")
-HEAD_LINE = HEAD.right("bonus", 7, "label").right("score", 7, "label").line()
+HEAD_LINE = HEAD.right("believed", 10, "label").right("+ bonus", 8, "label").right("= score", 8, "label").line()
 
 
 def parse_value(value: str) -> tuple[int | None, Strategy]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbtui.state.records import STRATEGIES, ArmScore, Signature, Strategy
+from kbtui.state.records import PRIOR_PULLS, STRATEGIES, ArmScore, Signature, Strategy
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs as g
 from kbtui.tui.line import Line, LineBuilder, crop, text_line
@@ -23,12 +23,19 @@ HELD: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm as the matrix shows it. `held` as in ArmScore, with bans made since the last choice."""
+    """One arm as the matrix shows it. `held` as in ArmScore, with bans made since the last choice.
+
+    `pulls` are those that were rewarded, without the one that every arm is believed to have had; `mean` is what they earned
+    on average, None before the first. `believed` is the mean as the last choice weighed it: some policies scale it, and
+    before the first pull it is the prior's. `believed` + `bonus` = `score` wherever
+    there is a bonus.
+    """
 
     cluster: int
     strategy: Strategy
     pulls: float = 0.0
     mean: float | None = None
+    believed: float | None = None
     bonus: float | None = None
     score: float | None = None
     held: str = ""
@@ -73,14 +80,14 @@ def _cell(
         held, reason = "banned", "banned by a person"
     elif held == "banned":
         held, reason = "", ""
-    pulls = arm.pulls if arm is not None else score.pulls if score is not None else 0.0
-    mean = arm.mean if arm is not None else score.mean if score is not None else None
+    pulls = max(arm.pulls - PRIOR_PULLS, 0.0) if arm is not None else 0.0
     return Cell(
         cluster=cluster,
         strategy=strategy,
         pulls=pulls,
-        mean=mean,
-        bonus=score.bonus if score is not None else None,
+        mean=arm.mean if arm is not None and pulls else None,
+        believed=score.mean if score is not None else None,
+        bonus=score.bonus if score is not None and adds_up(score) else None,
         score=score.score if score is not None else None,
         held=held,
         reason=reason,
@@ -88,6 +95,11 @@ def _cell(
         chosen=chosen,
         runner_up=runner_up,
     )
+
+
+def adds_up(score: ArmScore) -> bool:
+    """Whether a score is its mean and its bonus, as those of the UCB family are."""
+    return bool(score.bonus) and abs(score.mean + score.bonus - score.score) < 1e-6
 
 
 def column_width(width: int) -> int:
@@ -121,22 +133,20 @@ def _cell_spans(cell: Cell, column: int, *, under_cursor: bool) -> Line:
     end = f"{g.NEXT_RIGHT}" if cell.chosen else "'" if cell.runner_up else " "
     if cell.held:
         glyph, role = HELD.get(cell.held, (g.UNKNOWN, "warn"))
-        body = glyph if cell.held in ("no move", "empty") else f"{glyph} {short(cell.mean)}"
+        body = glyph if cell.held in ("no move", "empty") else f"{glyph} {short(cell.mean)}".rstrip()
     else:
         role = "accent" if cell.chosen else "text"
-        body = f"{cell.pulls:.3g} {short(cell.mean)}" if cell.mean is not None else g.NONE
-        if cell.bonus is not None and column >= 14:
-            body += f"+{short(cell.bonus)}"
+        body = f"{cell.pulls:.3g} {short(cell.mean)}".rstrip() if cell.score is not None or cell.pulls else g.NONE
     text = LineBuilder().right(body, column - 2, "select" if under_cursor else role)
     return LineBuilder().add(marked, "accent").extend(text.line()).add(end, "accent").line()
 
 
 def short(value: float | None) -> str:
-    """`.38` for 0.38, `1.20` for 1.2."""
+    """At most three characters of a number that is not negative: `.38` for 0.38, `1.2` for 1.23, `13` for 13.4."""
     if value is None:
         return ""
-    text = f"{value:.2f}"
-    return text[1:] if text.startswith("0.") else text
+    text = f"{value:.2f}" if abs(value) < 0.995 else f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 
 def tightest(signature: Signature | None) -> str:
@@ -151,8 +161,9 @@ def tightest(signature: Signature | None) -> str:
     return f"{name} {percent_text(reading)}"
 
 
-def describe(cell: Cell) -> Line:
-    """What there is to say about the arm under the cursor; why it is held back comes before the numbers."""
+def describe(cell: Cell, width: int = 200) -> Line:
+    """What there is to say about the arm under the cursor; why it is held back comes before the numbers. What would be cut
+    in the middle of a number is left out."""
     out = LineBuilder().add(f" c{cell.cluster} {cell.strategy}", "strong")
     if cell.held:
         _, role = HELD.get(cell.held, (g.UNKNOWN, "warn"))
@@ -160,10 +171,15 @@ def describe(cell: Cell) -> Line:
     if cell.mean is not None:
         pulls = f"{cell.pulls:.3g} {'pull' if cell.pulls == 1 else 'pulls'}"
         out.gap(2).add(f"{pulls}, mean {short(cell.mean)}", "label")
+    elif not cell.held:
+        out.gap(2).add("not played yet", "label")
     if cell.bonus is not None and cell.score is not None and not cell.held:
-        out.add(f" + {short(cell.bonus)} = {short(cell.score)}", "label")
-    if not cell.held and cell.headroom_percent is not None:
-        out.gap(2).add(f"headroom {cell.headroom_percent:.0f} %", "label")
+        scaled = cell.mean is not None and cell.believed is not None and abs(cell.believed - cell.mean) > 0.005
+        what = "scaled mean" if scaled else "mean"
+        out.gap(2).add(f"{what} {short(cell.believed)} + bonus {short(cell.bonus)} = {short(cell.score)}", "label")
+    headroom = f"  headroom {cell.headroom_percent:.0f} %" if cell.headroom_percent is not None else ""
+    if not cell.held and headroom and out.cells + len(headroom) <= width:
+        out.add(headroom, "label")
     return out.line()
 
 
@@ -176,7 +192,8 @@ def choice_text(state: RunState) -> str:
     selected = state.selected
     if selected is None:
         return ""
-    scores = {(score.cluster, str(score.strategy)): score.score for score in state.scores}
+    # Where it is no sum a score is a rank or a draw: a number that says nothing to a person.
+    scores = {(score.cluster, str(score.strategy)): score.score for score in state.scores if adds_up(score)}
     how = " forced" if selected.forced is not None else ""
     score = scores.get((selected.cluster, str(selected.strategy)))
     open_now = any(pull.number == selected.pull for pull in state.open_pulls)
@@ -191,7 +208,7 @@ def choice_text(state: RunState) -> str:
 
 def legend(width: int) -> Line:
     """The signs of the matrix."""
-    out = LineBuilder().add(" pulls mean", "dim").add("+bonus" if column_width(width) >= 14 else "", "dim")
+    out = LineBuilder().add(" pulls mean", "dim")
     out.gap(2).add(f"{g.NEXT_LEFT}{g.NEXT_RIGHT}", "accent").add(" chosen  ", "dim")
     out.add("'", "accent").add(" next best  ", "dim").add(g.MASKED, "mask").add(" masked  ", "dim")
     return crop(out.add(g.BANNED, "ban").add(f" banned  {g.NONE} none", "dim").line(), width)
@@ -221,5 +238,5 @@ class ArmsSource:
         if index == len(self._clusters) + 1:
             if not self._state.arms and not self._state.scores:
                 return text_line(" no arm has been scored yet", "dim")
-            return crop(describe(self._cells[self._clusters[at_row or 0], STRATEGIES[at_column or 0]]), width)
+            return crop(describe(self._cells[self._clusters[at_row or 0], STRATEGIES[at_column or 0]], width), width)
         return legend(width)
