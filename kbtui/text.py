@@ -89,3 +89,11 @@ def in_words(message: str) -> str:
     wanted = " or ".join(_KINDS.get(one.strip(), one.strip()) for one in kind.split("|"))
     limit = f" {bound.removesuffix('.0')}" if bound else ""
     return f"{found['key']} must be {wanted}{limit}" + (f", not {_KINDS.get(got, got)}" if got else "")
+
+
+def size_text(count: float) -> str:
+    """A number of bytes for people: `940 B`, `67.2 MB`, `1.34 GB`, in powers of 1000 as bandwidths are."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"

@@ -11,6 +11,7 @@ import msgspec
 
 from kbtui import clock
 from kbtui.engine.devices import choose_device
+from kbtui.engine.outcomes import overcounted, work_left_out
 from kbtui.engine.scratch import scratch, sweep
 from kbtui.errors import ProblemError
 from kbtui.evaluate import isolation
@@ -213,4 +214,8 @@ def _judge(
     if verified.verdict != "correct":
         return judged
     evaluated = lane.time(source, compiled.kernels, against, baseline, against, report)
+    if short := work_left_out(evaluated.timing):
+        if subject == "baseline":
+            raise ProblemError(overcounted(judged.problem, short))
+        return msgspec.structs.replace(judged, verdict="wrong", stage="traffic", reason=short)
     return msgspec.structs.replace(judged, timing=evaluated.timing, signature=evaluated.signature)

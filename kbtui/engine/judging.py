@@ -10,8 +10,9 @@ import msgspec
 from kbtui.engine import cascade
 from kbtui.engine.actions import INJECTED
 from kbtui.engine.best import export_best
-from kbtui.engine.outcomes import unjudged
+from kbtui.engine.outcomes import overcounted, unjudged, work_left_out
 from kbtui.engine.tools import Tools
+from kbtui.errors import ProblemError
 from kbtui.evaluate.lane import Evaluated, Lane
 from kbtui.evaluate.policy import static_policy
 from kbtui.history.evidence import make_card, write_card
@@ -62,12 +63,25 @@ async def time_candidate(tools: Tools, candidate: Candidate) -> None:
 
     evaluated = await tools.lane.call(job, candidate.source)
     timing = evaluated.timing
+    if short := work_left_out(timing):
+        _refuse_short(tools, candidate, short)
+        return
     if first and not all(case.ms or case.estimate_ms for case in timing.cases):
         # Nothing could be compared with it on the cases that it lacks: it has no time, and the next one may be the first.
         timing = msgspec.structs.replace(timing, verdict="unknown", ratio=None, low=None, high=None, estimate=None)
     tools.emitter.emit(e.Timed(candidate_id=candidate.id, timing=timing, signature=evaluated.signature))
     if first and not unjudged(candidate):
         choose_baseline(tools, candidate)
+
+
+def _refuse_short(tools: Tools, candidate: Candidate, short: str) -> None:
+    """What moves less than its case needs is wrong there, whatever it was on the shapes that were compared. Raises ProblemError
+    when it is the problem's own kernel: then the problem's count is at fault."""
+    if candidate.id == tools.state.baseline_id and tools.kernel_source:
+        raise ProblemError(overcounted(tools.started.problem.name, short))
+    assert candidate.verification is not None, "verified before it is timed"
+    verification = msgspec.structs.replace(candidate.verification, verdict="wrong", stage="traffic", reason=short)
+    tools.emitter.emit(e.Verified(candidate_id=candidate.id, verification=verification))
 
 
 def choose_baseline(tools: Tools, candidate: Candidate) -> None:

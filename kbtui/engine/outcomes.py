@@ -57,6 +57,19 @@ def baseline_failure(baseline: Candidate) -> str:
     return ""
 
 
+def work_left_out(timing: Timing) -> str:
+    """The first case whose work cannot have been done, with what is moved and what is needed; "" when there is none."""
+    return next((f"{case.case}: {case.failed}" for case in timing.cases if case.work_left_out), "")
+
+
+def overcounted(problem: str, left_out: str) -> str:
+    """The sentence for a baseline that is correct and yet moves less than `traffic` says a case needs."""
+    return (
+        f"{problem}: traffic counts more than its baseline moves, which is correct all the same ({left_out}): "
+        "correct traffic in problem.py"
+    )
+
+
 def _nobodys_fault(verification: Verification) -> bool:
     return verification.verdict == "unknown" or verification.owner != "candidate"
 

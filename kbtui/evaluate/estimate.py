@@ -28,6 +28,7 @@ from kbtui.state.records import (
     SpeedVerdict,
     Timing,
 )
+from kbtui.text import size_text
 
 UNCERTAINTY = 0.02
 """An estimate of 1 - this or more is "not worse"."""
@@ -64,6 +65,7 @@ def model_candidate(
             floor_ms=floor_ms(case, device),
             bound=run.bound,
             failed=run.failed,
+            work_left_out=run.work_left_out,
         )
         for case, run in zip(problem.cases, modelled, strict=True)
     )
@@ -82,11 +84,14 @@ class _Case(msgspec.Struct, frozen=True, kw_only=True):
     ms: float | None
     bound: str
     failed: str
+    work_left_out: bool = False
     launches: tuple[LaunchTime, ...]
 
 
 def _case(case: CaseInfo, counted: CountedCase, kernels: tuple[KernelFacts, ...], card: Target) -> _Case:
-    failed = counted.failed or ("" if counted.launches else "no kernel was counted") or _impossible(case, counted)
+    failed = counted.failed or ("" if counted.launches else "no kernel was counted")
+    if not failed and (impossible := _impossible(case, counted)):
+        return _Case(ms=None, bound="", failed=impossible, work_left_out=True, launches=())
     launches = [] if failed else [_fastest(choices, case.name, kernels, card) for choices in counted.launches]
     known = tuple(launch for launch in launches if launch is not None)
     if len(known) < len(launches):
@@ -102,7 +107,7 @@ def _impossible(case: CaseInfo, counted: CountedCase) -> str:
     moved = sum(max(map(_moved, choices)) for choices in counted.launches)
     if moved >= REFUSED_BELOW * case.bytes_moved:
         return ""
-    return f"it moves {moved / 1e6:.4g} MB where the case needs {case.bytes_moved / 1e6:.4g} MB: work is left out"
+    return f"it moves {size_text(moved)} where the case needs {size_text(case.bytes_moved)}: work is left out"
 
 
 def _moved(launch: CountedLaunch) -> float:

@@ -242,7 +242,7 @@ def _correctness(card: Card) -> list[str]:
     else:
         lines.append("hidden       not run")
     lines.append(f"self-test    {card.mutants or 'not run in the run: kbtui check --evidence runs it'}")
-    return [*lines, *(f"not checked  {text}" for text in found.not_checked)]
+    return [*lines, *(text if "not checked" in text else f"not checked  {text}" for text in found.not_checked)]
 
 
 def _case(card: Card, at: int) -> str:

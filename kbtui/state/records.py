@@ -174,6 +174,8 @@ class CaseTiming(Record, frozen=True, kw_only=True):
     floor_ms: float = 0.0
     bound: str = ""
     failed: str = ""
+    work_left_out: bool = False
+    """What it moves cannot be the case's work: `failed` has both amounts, and the candidate is wrong."""
 
 
 class Conditions(Record, frozen=True, kw_only=True):

@@ -85,6 +85,10 @@ class ScriptedLane(Lane):
         assert baseline_source == BASELINE
         self.against.append(baseline)
         case = CaseTiming(case="n=8", estimate_ms=0.05, estimate_ratio=None if baseline is None else 1.2)
+        if "short" in source or "untimed" in source:
+            case = CaseTiming(
+                case="n=8", failed="it moves 1 MB where the case needs 2 MB", work_left_out="short" in source
+            )
         timing = Timing(kind="modelled", verdict="not worse", cases=(case,), estimate=None if baseline is None else 1.2)
         return Evaluated(timing=timing, signature=Signature())
 
@@ -110,8 +114,8 @@ def lane() -> ScriptedLane:
 def test_baseline(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["check", "vector_add", "--device", "cpu"]) == 0
     captured = capsys.readouterr()
-    assert "the baseline is correct" in captured.out
-    assert "not checked: races: not checked" in captured.out
+    assert "verdict for the baseline: correct" in captured.out
+    assert "\nraces: not checked\n" in captured.out
     assert "times are modelled" in captured.out
     assert "~50.0 µs est" in captured.out
     assert "compiling" in captured.err
@@ -145,7 +149,7 @@ def test_verdict_owner_stage_and_reason(
     Path("mine.py").write_text(source)
     assert program.main(["check", "vector_add", "--candidate", "mine.py", "--device", "cpu"]) == 1
     printed = capsys.readouterr().out
-    assert f"mine.py is {verdict}" in printed
+    assert f"verdict for mine.py: {verdict}" in printed
     assert f"owner candidate, stage {stage}: {reason}" in printed
     assert "\x1b" not in printed
     assert lane().closed
@@ -160,7 +164,7 @@ def test_a_baseline_that_fails_is_the_answer_whatever_was_asked(
     monkeypatch.setattr(ScriptedLane, "verify", refuse)
     Path("mine.py").write_text("good = 1\n")
     assert program.main(["check", "vector_add", "--candidate", "mine.py", "--device", "cpu"]) == 1
-    assert "the baseline is wrong" in capsys.readouterr().out
+    assert "verdict for the baseline: wrong" in capsys.readouterr().out
 
 
 def test_a_lane_that_does_not_start_is_closed(
@@ -248,7 +252,7 @@ def test_what_the_oracle_rejects_and_what_the_machine_allows(capsys: pytest.Capt
 def test_a_card_is_repeated_with_other_values(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert program.main(["check", "--evidence", str(a_card(tmp_path))]) == 0
     printed = capsys.readouterr().out
-    assert "#3 of vector_add-1 is correct" in printed
+    assert "verdict for #3 of vector_add-1: correct" in printed
     assert "the card says not worse: ~1.200 est, modelled and not measured (geomean); this agrees" in printed
     assert lane().spec.seed == 8
     assert lane().closed
@@ -278,3 +282,17 @@ def test_a_card_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "give --evidence alone" in capsys.readouterr().err
     assert program.main(["check"]) == 2
     assert "name a problem" in capsys.readouterr().err
+
+
+def test_work_left_out_on_the_timed_cases_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text("short = 1\n")
+    assert program.main(["check", "vector_add", "--candidate", "mine.py", "--device", "cpu"]) == 1
+    printed = capsys.readouterr().out
+    assert "verdict for mine.py: wrong" in printed
+    assert "owner candidate, stage traffic: n=8: it moves 1 MB where the case needs 2 MB" in printed
+
+
+def test_what_cannot_be_timed_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text("untimed = 1\n")
+    assert program.main(["check", "vector_add", "--candidate", "mine.py", "--device", "cpu"]) == 1
+    assert "verdict for mine.py: correct, but could not be timed on every case" in capsys.readouterr().out

@@ -44,7 +44,9 @@ def test_only_what_the_command_line_needs_is_imported() -> None:
     )
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert {"kbtui", "typer"} <= loaded
-    assert loaded & {"textual", "duckdb", "numpy", "sklearn", "libcst", "litellm", "torch", "triton", "asyncio"} == set()
+    assert (
+        loaded & {"textual", "duckdb", "numpy", "sklearn", "libcst", "litellm", "torch", "triton", "asyncio"} == set()
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from kbtui.engine import actions as a
 from kbtui.engine.lane_thread import LaneLost
 from kbtui.engine.loop import BaselineFailed
 from kbtui.engine.plan import Limits, ready_actions
-from kbtui.errors import EnvironmentFailure, HistoryError, ProviderFailure, UsageError
+from kbtui.errors import EnvironmentFailure, HistoryError, ProblemError, ProviderFailure, UsageError
 from kbtui.history.journal import RunLock
 from kbtui.search.arms import DUPLICATES, Board
 from kbtui.state import events as e
@@ -103,6 +103,32 @@ async def test_what_could_not_be_checked_is_not_held_against_the_arm() -> None:
     for candidate in unknown:
         assert state.pulls[candidate.pull].outcome == "dropped"
         assert not state.pulls[candidate.pull].seen
+
+
+async def test_what_moves_too_little_for_its_case_is_wrong_and_earns_nothing() -> None:
+    free = Run(spec("fake-free", iterations=12), script=Script(timing="modelled", kind="cpu"))
+    best = (await free.go()).best
+    assert best is not None
+    assert best.id != 0
+    short = value_of(best.source)
+    run = Run(spec(iterations=12), script=Script(timing="modelled", kind="cpu", short=frozenset({short})))
+    state = await run.go()
+    (refused,) = [one for one in state.candidates.values() if value_of(one.source) == short]
+    assert refused.verification is not None
+    assert (refused.verification.verdict, refused.verification.stage) == ("wrong", "traffic")
+    assert refused.verification.reason == "n=1024: it moves 67.2 MB where the case needs 134 MB"
+    assert refused.verification.cases_checked == 9, "what was found before stays"
+    assert refused.timing is None
+    assert state.pulls[refused.pull].reward == 0.0
+    assert state.best is not None
+    assert state.best.id != refused.id
+
+
+async def test_traffic_that_counts_too_much_is_the_problems_fault() -> None:
+    run = Run(spec(iterations=12), script=Script(timing="modelled", kind="cpu", short=frozenset({0})))
+    with pytest.raises(ProblemError, match=r"vector_add: traffic counts more .* correct traffic in problem\.py"):
+        await run.go()
+    assert isinstance(run.events[-1], e.RunStopped)
 
 
 async def test_the_same_seed_makes_the_same_run() -> None:
