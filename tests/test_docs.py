@@ -12,6 +12,9 @@ import pytest
 import typer
 
 from kbtui.cli.program import app
+from kbtui.config import load_settings
+from kbtui.paths import config_file
+from kbtui.tui.keymap import read_keymap
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -69,3 +72,23 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
         if not target.startswith(("http://", "https://", "mailto:")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, block in enumerate(
+            re.findall(r"^```toml\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+        )
+        if page.name == "configuration.md"
+    ],
+)
+def test_the_examples_of_a_configuration_are_taken(block: str) -> None:
+    file = config_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(block, encoding="utf-8")
+    settings, origins = load_settings()
+    keymap = read_keymap(settings.keys, origins["keys"])
+    assert set(keymap.changed) == set(settings.keys)

@@ -285,3 +285,20 @@ def test_diff_marks_what_changed() -> None:
     texts = [plain(lines.line(i, 80)) for i in range(len(lines))]
     assert [t.strip() for t in texts[1:]] == ["1   a", "2 - b", "2 + B", "3   c", "4 + d"]
     assert diff_counts("a\nb\nc\n", "a\nB\nc\nd\n") == (2, 1)
+
+
+@pytest.mark.parametrize("width", [60, 66, 67, 78, 79, 80, 96, 103, 111, 112, 120, 126, 127, 128, 160, 200])
+def test_columns_of_runs_are_whole_or_not_there(width: int) -> None:
+    from kbtui.history.runs import RunEntry
+    from kbtui.tui.line import width_of
+    from kbtui.tui.views.runs import head_line, run_line
+
+    run = RunEntry(
+        run_id="softmax-1", status="live", problem="softmax", device="NVIDIA H200", timing="measured", generator="llm",
+        model="openai/gpt-5", pulls=14, iterations=20, best_ratio=1.42, best_verdict="faster", cost_usd=0.38, last_t=100.0,
+    )  # fmt: skip
+    for line in (head_line(width), run_line(run, width, 160.0)):
+        assert "…" not in plain(line)
+        assert width_of(line) <= width
+    assert plain(head_line(width)).endswith("last")
+    assert plain(run_line(run, width, 160.0)).rstrip().endswith("ago")

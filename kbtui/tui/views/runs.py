@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from kbtui.history.runs import RunEntry
 
 
-WIDE = 126
-"""Columns from which the generator and its model have one."""
+VERDICT_FROM, COST_FROM, DEVICE_FROM, ROOMY_FROM, WIDE = 79, 67, 103, 112, 128
+"""Widths from which there is room for the verdict, the cost, the device, longer problem names, and who wrote the versions: a
+column is whole or not there."""
+WRITERS_MOST = 40
 MARK = "+"
 """Before a run that is marked for a comparison."""
 
@@ -37,13 +39,16 @@ class RunsSource:
 def head_line(width: int) -> Line:
     """The names of the columns."""
     out = LineBuilder().add("   ").left("state", 9, "label").left("problem", _problem(width), "label")
-    out.right("best", 12, "label").gap(2).left("verdict", 10, "label").right("pulls", 8, "label").right(
-        "cost", 9, "label"
-    )
-    if width >= 96:
+    out.right("best", 12, "label")
+    if width >= VERDICT_FROM:
+        out.gap(2).left("verdict", 10, "label")
+    out.right("pulls", 8, "label")
+    if width >= COST_FROM:
+        out.right("cost", 9, "label")
+    if width >= DEVICE_FROM:
         out.gap(2).left("device", 22, "label")
     if width >= WIDE:
-        out.left("written by", width - WIDE + 16, "label")
+        out.left("written by", _writers(width), "label")
     return crop(out.right("last", 11, "label").line(), width)
 
 
@@ -60,15 +65,17 @@ def run_line(run: RunEntry, width: int, now: float, *, marked: bool = False) -> 
         out.right(n.estimate_text(run.best_estimate), 12, "est")
     else:
         out.right("", 12)
-    out.gap(2).left(run.best_verdict, 10, "text").right(f"{run.pulls}/{run.iterations}", 8).right(
-        n.money_text(run.cost_usd), 9
-    )
-    if width >= 96:
+    if width >= VERDICT_FROM:
+        out.gap(2).left(run.best_verdict, 10, "text")
+    out.right(f"{run.pulls}/{run.iterations}", 8)
+    if width >= COST_FROM:
+        out.right(n.money_text(run.cost_usd), 9)
+    if width >= DEVICE_FROM:
         out.gap(2).left(
             "modelled" if run.timing == "modelled" else run.device, 22, "est" if run.timing == "modelled" else "text"
         )
     if width >= WIDE:
-        out.left(f"{run.generator} {run.model}".strip(), width - WIDE + 16, "label")
+        out.left(f"{run.generator} {run.model}".strip(), _writers(width), "label")
     return crop(out.right(n.age_text(max(0.0, now - run.last_t)), 11, "dim").line(), width)
 
 
@@ -88,4 +95,8 @@ def describe(run: RunEntry, width: int) -> list[Line]:
 
 
 def _problem(width: int) -> int:
-    return 15 if width < 96 else 24
+    return 15 if width < ROOMY_FROM else 24
+
+
+def _writers(width: int) -> int:
+    return min(width - ROOMY_FROM, WRITERS_MOST)
