@@ -44,6 +44,8 @@ class Action:
     help: str
     writes: bool = False
     footer: int = 0
+    ended: bool = False
+    """Whether the footer offers it of a run that no process serves, and only then."""
 
     @property
     def full_id(self) -> str:
@@ -110,6 +112,15 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("undo", "cockpit", ("u",), "undo", "take the last steering act back", True),
     Action("stop", "cockpit", ("Q",), "stop run", "end the run for good, after asking", True),
+    Action(
+        "go_on",
+        "cockpit",
+        ("C",),
+        "continue",
+        "go on with an ended or crashed run in a new process",
+        footer=9,
+        ended=True,
+    ),
     # cockpit: looking
     Action("open", "cockpit", ("enter",), "open", "open the chosen candidate", footer=7),
     Action("diff", "cockpit", ("d",), "diff", "open the chosen candidate's change against its parent", footer=8),

@@ -9,11 +9,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from textual.binding import Binding
 from textual.events import Resize
 
 from kbtui import clock, paths
+from kbtui.errors import KbtuiError
 from kbtui.state.run_state import LogLine
 from kbtui.text import clean
+from kbtui.tui import starter
+from kbtui.tui.actions import find, key_name
 from kbtui.tui.aftermath import crash_of
 from kbtui.tui.clipboard import osc52, to_file
 from kbtui.tui.driver import KbtuiDriver
@@ -44,13 +48,14 @@ MESSAGES = 500
 Severity = Literal["info", "warning", "error"]
 
 
-class KbtuiApp(ThemedApp):
+class KbtuiApp(ThemedApp, inherit_bindings=False):
     """A viewer of runs. `run_id` None opens the home screen; `replay` shows the run with a slider instead of following it."""
 
     CSS_PATH: ClassVar[Any] = ["styles/app.tcss", "styles/roles.tcss"]
     TITLE = "kbtui"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[Any] = []
+    # Not Textual's own: ctrl+q would end the cockpit beside the registry of keys.
+    BINDINGS: ClassVar[Any] = [Binding("ctrl+c", "say_how_to_leave", show=False)]
     AUTO_FOCUS = ""
     NOTIFICATION_TIMEOUT = TOAST_S
 
@@ -159,8 +164,24 @@ class KbtuiApp(ThemedApp):
         await self._leave()
         self.session = Session(self._make_feed(run_id), read_only=self.read_only, sparklines=not self.low_bandwidth)
         await self.session.feed.start()
-        await self.push_screen(CockpitScreen())
+        if isinstance(self.screen, CockpitScreen):
+            await self.switch_screen(CockpitScreen())  # one run after another, not one on top of the other
+        else:
+            await self.push_screen(CockpitScreen())
         self.run_worker(self.tick(), exit_on_error=True)
+
+    async def go_on(self, run_id: str, status: str) -> None:
+        """Go on with a run in a new process and show it in the cockpit."""
+        if status not in ("crashed", "stopped"):
+            self.tell("only a stopped or crashed run can be gone on with", "warning")
+            return
+        self.tell(f"starting a process for {run_id} ...")
+        try:
+            gone_on = await starter.go_on(run_id)
+        except KbtuiError as error:
+            self.tell(str(error), "error")
+            return
+        await self.attach(gone_on)
 
     async def replay(self, run_id: str) -> None:
         """Show a recorded run with a slider; nothing can be changed."""
@@ -257,6 +278,11 @@ class KbtuiApp(ThemedApp):
                 screen.choose(candidate_id)
 
     # ------------------------------------------------------------ telling
+
+    def action_say_how_to_leave(self) -> None:
+        """What ctrl+c does: it is the first key of many people, and must neither end anything nor do nothing."""
+        key = key_name(self.keys.keys_of(find("detach", "any"))[0])
+        self.tell(f"{key} leaves the cockpit; a run goes on without it", "info")
 
     def tell(self, text: str, level: Severity = "info") -> None:
         """Say one sentence: as a toast, and in the log of the run if one is open."""

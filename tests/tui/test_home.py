@@ -371,3 +371,44 @@ async def test_what_lies_below_a_cockpit_neither_reads_nor_paints(monkeypatch: p
         await h.press("escape")
         assert isinstance(h.app.screen, HomeScreen)
         assert painted
+
+
+async def test_an_ended_run_offers_to_go_on_and_no_dead_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def go_on(run_id: str) -> str:
+        asked.append(run_id)
+        return run_id
+
+    monkeypatch.setattr(starter, "go_on", go_on)
+    ended = sample("modelled")
+    summary = Summary(
+        run_id="b", problem="softmax", device="cpu", timing="modelled", pulls=30, candidates=32, correct=21, best=None,
+        baseline_ms=None, cost_usd=0.0, tokens=0, stopped_by="iterations",
+    )  # fmt: skip
+    ended.add(e.RunStopped, stopped_by="iterations", summary=summary)
+    app = KbtuiApp(
+        "run-b", terminal=COLOURS, make_feed=lambda run_id: ScriptedFeed(ended.events, run_id=run_id, connected=False)
+    )
+    async with app.run_test(size=(120, 36)) as pilot:
+        h = Home(app, pilot)
+        await app.tick()
+        await h.settle()
+        footer = screen_lines(app)[-1]
+        assert "C continue" in footer
+        assert "enter open" in footer
+        assert not {"pause", "step", "force", "ban", "inject"} & set(footer.split())
+        await h.press("C")
+        assert asked == ["run-b"]
+        assert isinstance(app.screen, CockpitScreen)
+        assert sum(isinstance(screen, CockpitScreen) for screen in app.screen_stack) == 1
+
+
+async def test_ctrl_c_says_how_to_leave_and_ctrl_q_is_no_key() -> None:
+    two_runs()
+    async with home() as h:
+        await h.press("ctrl+c")
+        assert "q leaves the cockpit; a run goes on without it" in h.text
+        await h.press("ctrl+q")
+        assert h.app.is_running
+        assert isinstance(h.app.screen, HomeScreen)

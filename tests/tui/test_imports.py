@@ -34,4 +34,4 @@ def test_textual_is_told_before_it_is_imported() -> None:
         "from textual import constants as c\nprint(c.MAX_FPS, c.TEXTUAL_ANIMATIONS, c.SMOOTH_SCROLL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["30", "none", "False"]
+    assert done.stdout.split() == ["120", "none", "False"]

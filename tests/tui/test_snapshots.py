@@ -71,7 +71,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     link = library / "library"
     link.unlink(missing_ok=True)
     link.symlink_to(paths.library_dir())
-    monkeypatch.setattr(paths, "library_dir", lambda: link)
+    monkeypatch.setattr("kbtui.problems.folder.library_dir", lambda: link)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

@@ -87,7 +87,9 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         for pane in self._visible_panes():
             getattr(self, f"_paint_{pane}")()
         self.query_one("#summary", Strip).set_lines([header.summary_line(session, width)])
-        self.query_one("#footer", Footer).relabel(pause="resume" if state.status == "paused" else "pause")
+        footer = self.query_one("#footer", Footer)
+        footer.serve(session.feed.connected or session.status in ("live", "paused"))
+        footer.relabel(pause="resume" if state.status == "paused" else "pause")
 
     def header_lines(self, session: Session, width: int) -> list[Line]:
         """The lines on top."""
@@ -188,6 +190,11 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
 
     async def do_home(self) -> None:
         await self.kbtui.go_home()
+
+    async def do_go_on(self) -> None:
+        session = self.kbtui.session
+        if session is not None:
+            await self.kbtui.go_on(session.run_id, session.status)
 
     # ------------------------------------------------------------ the chosen candidate
 

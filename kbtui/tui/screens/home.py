@@ -12,7 +12,6 @@ from textual.widgets import Input
 
 from kbtui import clock, paths
 from kbtui.errors import KbtuiError
-from kbtui.tui import starter
 from kbtui.tui.actions import bindings_of
 from kbtui.tui.line import EMPTY, Line, LineBuilder, Lines, both_ends, text_line
 from kbtui.tui.screens.base import KbtuiScreen
@@ -177,16 +176,10 @@ class HomeScreen(KbtuiScreen[None]):
 
     async def do_go_on(self) -> None:
         chosen = self.chosen
-        if chosen is None or chosen.status not in ("crashed", "stopped"):
-            self.kbtui.tell("only a stopped or crashed run can be gone on with", "warning")
+        if chosen is None:
+            self.kbtui.tell("no run is chosen", "warning")
             return
-        self.kbtui.tell(f"starting a process for {chosen.run_id} ...")
-        try:
-            run_id = await starter.go_on(chosen.run_id)
-        except KbtuiError as error:
-            self.kbtui.tell(str(error), "error")
-        else:
-            await self.kbtui.attach(run_id)
+        await self.kbtui.go_on(chosen.run_id, chosen.status)
 
     # ------------------------------------------------------------ the filter
 

@@ -25,6 +25,13 @@ class Footer(Strip):
         super().__init__(id=id)
         self._places = places
         self._labels: dict[str, str] = {}
+        self._served = True
+
+    def serve(self, served: bool) -> None:
+        """Whether a process takes commands: without one, what changes a run is not offered, and going on with it is."""
+        if served != self._served:
+            self._served = served
+            self.update_line()
 
     def relabel(self, **labels: str) -> None:
         """Say another word for an action from now on, such as `resume` for `pause`."""
@@ -41,13 +48,16 @@ class Footer(Strip):
 
     def update_line(self) -> None:
         keymap = self._kbtui_screen.kbtui.keys
-        self.set_lines([footer_line(self._places, self.size.width, self._labels, keymap)])
+        self.set_lines([footer_line(self._places, self.size.width, self._labels, keymap, served=self._served)])
 
 
-def footer_line(places: tuple[str, ...], width: int, labels: dict[str, str], keymap: Keymap) -> Line:
+def footer_line(
+    places: tuple[str, ...], width: int, labels: dict[str, str], keymap: Keymap, *, served: bool = True
+) -> Line:
     """` space pause   s step ...   ? help   q detach`: the last two always, of the others as many as fit."""
     gap = 1 if width < 100 else 2
-    parts = [(a, key_name(keymap.keys_of(a)[0]), labels.get(a.id, a.label)) for a in footer_of(*places)]
+    offered = [a for a in footer_of(*places) if not (a.ended if served else a.writes)]
+    parts = [(a, key_name(keymap.keys_of(a)[0]), labels.get(a.id, a.label)) for a in offered]
     sizes = {action.id: len(key) + len(label) + 2 + gap for action, key, label in parts}
     kept = {"help", "detach"}
     room = width - sum(sizes.get(name, 0) for name in kept)
