@@ -81,7 +81,7 @@ class DeviceJobs:
         """What the device is, and with `measure` its peaks. Raises EnvironmentFailure when it cannot be used."""
         outcome = self._run(self.order("device", parameters={"measure": measure}), _refuse, None)
         if outcome.kind != "done":
-            raise EnvironmentFailure(f"{self._device} cannot be used: {outcome.reason}")
+            raise EnvironmentFailure(f"{self._device} cannot be used: {outcome.reason.removeprefix('RuntimeError: ')}")
         return msgspec.convert(outcome.value, Card)
 
     def isolation(self) -> dict[str, str]:

@@ -23,6 +23,7 @@ def run(ctx: JobContext) -> dict[str, Any]:
 
     Peaks are in bytes/s and operations/s: "copy", and by dtype "fp16", "bf16", "tf32", "fp32", "int8" where supported.
     """
+    _require(ctx.device)
     torch.cuda.set_device(ctx.device)
     found = torch.cuda.get_device_properties(ctx.device)
     one = torch.ones(1024, device=ctx.device)
@@ -40,6 +41,19 @@ def run(ctx: JobContext) -> dict[str, Any]:
         "shared_limit_bytes": _shared_limit(),
         "peaks": _peaks(ctx.device) if ctx.parameters["measure"] else {},
     }
+
+
+def _require(device: str) -> None:
+    """Raise RuntimeError in words where torch would fail in its own."""
+    if torch.version.cuda is None:
+        raise RuntimeError(
+            f"torch {torch.__version__} is built without CUDA; install a CUDA build, or use --device cpu"
+        )
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch finds no NVIDIA driver or no GPU; see `kbtui doctor`, or use --device cpu")
+    index = int(device.partition(":")[2] or 0)
+    if index >= torch.cuda.device_count():
+        raise RuntimeError(f"there are {torch.cuda.device_count()} GPUs, the first is cuda:0")
 
 
 def rehearse(ctx: JobContext) -> dict[str, Any]:
