@@ -24,6 +24,7 @@ _KEPT = (
     "NVIDIA_DRIVER_CAPABILITIES",
     "TRITON_PTXAS_PATH",
     "TRITON_LIBCUDA_PATH",
+    "TRITON_DEFAULT_FP_FUSION",
     "CC",
 )
 """Nothing outside this list reaches a lane: an allow-list knows no name of a key to forget."""
@@ -43,6 +44,8 @@ def lane_environment(role: str, home: Path, environment: Mapping[str, str] = os.
     threads = ORACLE_THREADS if role == "oracle" else "1"
     kept.update(dict.fromkeys(_ONE_THREAD, threads))
     kept.update({"HOME": str(home), "TMPDIR": str(home), "TRITON_CACHE_DIR": str(home / "triton")})
+    # What Triton does anyway; unset, newer ones warn, and the warning would stand where a candidate's last words are looked for.
+    kept.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     return kept
 
 

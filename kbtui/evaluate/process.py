@@ -80,7 +80,8 @@ class LaneProcess:
             message = self.receive(START_S)
         except ProcessGone as gone:
             raise EnvironmentFailure(
-                f"the {self.role} under {self._python} did not start: {self.last_words()}"
+                f"the {self.role} under {self._python} did not start: "
+                + (self.last_words() or "it ended without a word; is that a Python interpreter?")
             ) from gone
         if "unusable" in message:
             raise EnvironmentFailure(_lacking(self._python, str(message["unusable"])))

@@ -312,3 +312,11 @@ def test_a_job_whose_zygote_is_closed_has_ended(lane: CpuLane) -> None:
     lane._interpret.forget(job)
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert still_works(lane)
+
+
+def test_an_interpreter_that_is_none_is_said_in_words(tmp_path: Path) -> None:
+    spec = LaneSpec(problem=PROBLEM, device="cpu", python="/bin/false", scratch=tmp_path / "lane", deadline_s=30)
+    lane = open_lane(spec)
+    with pytest.raises(EnvironmentFailure, match=r"under /bin/false did not start: it ended without a word"):
+        lane.start()
+    lane.close()
