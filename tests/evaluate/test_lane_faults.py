@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate.cpu import CpuLane
 from kbtui.evaluate.job import Outcome
 from kbtui.evaluate.lane import LaneSpec
