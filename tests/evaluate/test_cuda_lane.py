@@ -33,7 +33,7 @@ def test_without_a_device_there_is_one_sentence_and_nothing_left(tmp_path):
     lane = open_lane(spec)
     try:
         with pytest.raises(
-            EnvironmentFailure, match="cuda:0 cannot be used: torch (.* is built without CUDA|finds no)"
+            EnvironmentFailure, match=r"cuda:0 cannot be used: torch (.* is built without CUDA|finds no)"
         ) as failure:
             lane.start()
         assert "\n" not in str(failure.value)
