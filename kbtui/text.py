@@ -97,3 +97,14 @@ def size_text(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 pull`, `2 pulls`, `2 queries`, `1,204 rows`."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
+
+
+def time_text(ms: float) -> str:
+    """A time in milliseconds for people, to three digits: `33.5 µs`, `1.42 ms`."""
+    return f"{ms * 1000:.3g} µs" if ms < 1 else f"{ms:.3g} ms"

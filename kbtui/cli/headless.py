@@ -9,6 +9,7 @@ from kbtui.cli import output
 from kbtui.state.events import Event, Generated, encode, is_durable
 from kbtui.state.records import BestSummary, Summary
 from kbtui.state.run_state import RunState
+from kbtui.text import plural
 
 
 class EventLines:
@@ -63,11 +64,8 @@ class Progress:
 
 def summary_lines(summary: Summary) -> list[str]:
     """The summary for people; a modelled figure says so. The last line is the path of the exported kernel, if there is one."""
-    lines = [
-        "",
-        f"{summary.run_id}: {summary.pulls} pulls, {summary.candidates} candidates, {summary.correct} correct; "
-        f"stopped by {summary.stopped_by}",
-    ]
+    made = f"{plural(summary.pulls, 'pull')}, {plural(summary.candidates, 'candidate')}, {summary.correct} correct"
+    lines = ["", f"{summary.run_id}: {made}; stopped by {summary.stopped_by}"]
     if summary.cost_usd or summary.tokens:
         lines.append(f"cost ${summary.cost_usd:.2f}, {summary.tokens} tokens")
     if summary.best is None:

@@ -16,6 +16,7 @@ from kbtui.state import acts
 from kbtui.state import commands as c
 from kbtui.state import events as e
 from kbtui.state.run_state import Candidate, RunState
+from kbtui.text import plural
 
 MOST_HINT = 2000
 """Characters of a hint: it goes into every prompt and is paid for each time."""
@@ -152,7 +153,7 @@ def _set_budget(state: RunState, _: Policy, command: c.SetBudget) -> Answer:
     parts = []
     if command.iterations is not None:
         _require(command.iterations >= 1, f"{command.iterations} iterations: a run needs at least 1")
-        parts.append(f"{command.iterations} pulls, {state.pulls_ended} done")
+        parts.append(f"{plural(command.iterations, 'pull')}, {state.pulls_ended} done")
     if command.budget_usd is not None:
         _require(command.budget_usd >= 0, f"{command.budget_usd} dollars: a budget cannot be negative")
         parts.append(f"${command.budget_usd:.2f}, ${state.cost_usd:.2f} spent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbtui.history.compare import CaseResult, Comparison, RunResult, StrategyYield
+from kbtui.text import time_text
 
 
 def sections(found: Comparison) -> list[tuple[str, list[list[str]]]]:
@@ -31,17 +32,17 @@ def case_rows(found: Comparison) -> list[list[str]]:
 
 
 def case_text(run: RunResult, name: str) -> str:
-    """Such as `1.42x 0.054 ms` (measured) or `~1.30 est ~0.05 ms` (modelled)."""
+    """Such as `1.42x 54 µs` (measured) or `~1.30 est ~50 µs` (modelled)."""
     return next((_case(case) for case in run.cases if case.case == name), "")
 
 
 def _case(case: CaseResult) -> str:
     if case.ms is not None:
-        return f"{case.ratio:.2f}x {case.ms:.4g} ms" if case.ratio is not None else f"{case.ms:.4g} ms"
+        return f"{case.ratio:.2f}x {time_text(case.ms)}" if case.ratio is not None else time_text(case.ms)
     if case.estimate_ms is None:
         return "no time"
     ratio = f"~{case.estimate_ratio:.2f} est " if case.estimate_ratio is not None else ""
-    return f"{ratio}~{case.estimate_ms:.4g} ms"
+    return f"{ratio}~{time_text(case.estimate_ms)}"
 
 
 def strategy_rows(found: Comparison) -> list[list[str]]:

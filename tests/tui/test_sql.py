@@ -137,7 +137,7 @@ async def test_the_whole_answer_goes_to_a_file(suffix: str, tmp_path: Path, monk
         await h.press("f4", *"out.txt", "enter")
         assert "end it in .csv" in h.text
         await h.press(*["backspace"] * 4, *suffix, "enter")
-        assert "25 rows are in" in h.text
+        assert "wrote 25 rows to" in h.text
         file = tmp_path / f"out{suffix}"
         if suffix == ".csv":
             with file.open(newline="") as rows:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SOURCE_LIMIT = 1_000_000
 """Bytes of a file that is injected; a kernel has some thousands."""
-EDITORS = ("sensible-editor", "nano", "vim", "vi")
+EDITORS = ("nano", "vim", "vi", "sensible-editor")
 """Tried in this order where neither $VISUAL nor $EDITOR says which."""
 
 

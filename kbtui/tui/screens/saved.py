@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.events import Key
 
 from kbtui.errors import KbtuiError
+from kbtui.text import plural
 from kbtui.tui.line import Line, LineBuilder
 from kbtui.tui.screens.dialogs import ConfirmScreen, PromptScreen
 from kbtui.tui.screens.pick import Item, PickList, PickScreen
@@ -25,7 +26,7 @@ class SavedScreen(PickScreen):
         self._saved = saved
         self._current = current
         self._texts: dict[str, str] = {}
-        super().__init__(f"Saved {saved.noun}s", [], f"no {saved.noun} is saved yet")
+        super().__init__(f"Saved {plural(2, saved.noun)[2:]}", [], f"no {saved.noun} is saved yet")
         self._complaint = ""
         self._read()
 

@@ -12,6 +12,7 @@ from textual.events import Resize
 
 from kbtui import clock
 from kbtui.errors import KbtuiError
+from kbtui.text import plural
 from kbtui.tui.actions import bindings_of
 from kbtui.tui.line import EMPTY, Line, LineBuilder, Lines, both_ends, text_line
 from kbtui.tui.screens.base import KbtuiScreen
@@ -219,7 +220,7 @@ class SqlScreen(KbtuiScreen[None]):
         except KbtuiError as error:
             self.kbtui.tell(str(error), "error")
         else:
-            self.kbtui.tell(f"{rows:,} rows are in {file.absolute()}")
+            self.kbtui.tell(f"wrote {plural(rows, 'row')} to {file.absolute()}")
 
 
 def _found(query: str, stopper: Stopper) -> Table:

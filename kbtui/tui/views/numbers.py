@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbtui import text
 from kbtui.state.records import Reading, Timing
 from kbtui.state.run_state import Candidate
 
@@ -115,4 +116,4 @@ def money_text(dollars: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     """`1 pull`, `2 pulls`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return text.plural(count, noun)
