@@ -18,7 +18,7 @@ from kbtui.tui.line import Line, LineBuilder, Lines, plain, text_line
 from kbtui.tui.screens.modal import Modal
 from kbtui.tui.views.arms import Cell, cells_of, short
 from kbtui.tui.views.log import LEVELS
-from kbtui.tui.views.numbers import estimate_text, figure, ratio_text
+from kbtui.tui.views.numbers import estimate_text, figure, plural, ratio_text
 from kbtui.tui.views.status import origin
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.strips import Strip
@@ -193,7 +193,7 @@ def _candidate_item(candidate: Candidate) -> Item:
 
 def _arm_item(cell: Cell) -> Item:
     out = LineBuilder().add(" ").left("force arm", 13, "key").left(f"c{cell.cluster} {cell.strategy}", 18, "text")
-    out.add(f"{cell.pulls:.3g} pulls", "label")
+    out.add(plural(round(cell.pulls), "pull"), "label")
     out.add(f", mean {short(cell.mean)}" if cell.mean is not None else "", "label")
     if cell.held:
         out.gap(2).add(cell.held, "warn").add(f": {cell.reason}" if cell.reason else "", "label")
