@@ -38,14 +38,16 @@ def connect(
     """The database at `path` for the length of a `with` block.
 
     `read` needs an existing file and can neither change it nor touch any other file; `write` creates it and lets no
-    query reach other files either; `export` is `read`, with leave to write the file `target`. Raises HistoryError when
+    query reach other files either, but for `target` where that is given; `export` is `read`, with leave to write the
+    file `target`. Raises HistoryError when
     another process holds the file for longer than `wait_s`, DamagedHistoryError when the file is no database that this
     DuckDB reads.
     """
     with _turn:
-        connection = _open(path, mode, wait_s)
+        named_later = mode == "export" or target is not None
+        connection = _open(path, mode, wait_s, closed=not named_later)
         try:
-            if mode == "export":
+            if named_later:
                 _allow_only(connection, target)
             yield connection
         finally:
@@ -60,12 +62,12 @@ def _allow_only(connection: duckdb.DuckDBPyConnection, target: Path | None) -> N
     connection.execute("set lock_configuration = true")
 
 
-def _open(path: Path, mode: Mode, wait_s: float) -> duckdb.DuckDBPyConnection:
+def _open(path: Path, mode: Mode, wait_s: float, *, closed: bool) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     # No extension is fetched from the network and no query reads or writes files beside the database.
     config: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": "false"}
-    if mode != "export":  # there it is switched off once the one file is named: DuckDB takes no names afterwards
+    if closed:  # else it is switched off once the one file is named: DuckDB takes no names afterwards
         config["enable_external_access"] = "false"
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = clock.monotonic() + wait_s

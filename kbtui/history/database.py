@@ -11,26 +11,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kbtui import clock
-from kbtui.errors import JournalError
 from kbtui.history import schema
-from kbtui.history.asking import Stopper, ask, explained, write_parquet
+from kbtui.history.asking import Stopper, ask, write_parquet
 from kbtui.history.asking import Table as Table
 from kbtui.history.connection import WAIT_S, DamagedHistoryError, connect, damaged
 from kbtui.history.event_rows import Row, timestamp
-from kbtui.history.journal import JournalReader
-from kbtui.history.rows import Batch, batch
+from kbtui.history.intake import RefusedRunError, take_in
+from kbtui.history.loading import Writer, writing
 from kbtui.history.runs import run_ids
-from kbtui.history.tables import BENCHMARKS, DERIVED, GPU, INGESTED, TABLES
-from kbtui.history.tables import Table as TableSchema
+from kbtui.history.tables import BENCHMARKS, GPU, TABLES
 from kbtui.paths import history_file, journal_file
 
 if TYPE_CHECKING:
     import duckdb
-
-_CHUNK = 4096
-_CANDIDATE_TABLES = ("candidates", "case_times", "kernels")
-_PULL_TABLES = ("pulls", "selections")
-_EVENT_TABLES = ("partitions", "interventions", "notes", "requests")
 
 
 class GpuRollup(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +64,14 @@ class History:
         if not waiting:
             return 0
         taken = 0
-        with connect(self.path, "write", self.wait_s) as connection:
+        with writing(self.path, self.wait_s) as writer:
             try:
-                schema.prepare(connection)
+                schema.prepare(writer.connection)
                 for run_id in waiting:
-                    taken += self._ingest_run(connection, run_id)
+                    try:
+                        taken += take_in(writer, run_id)
+                    except RefusedRunError as error:
+                        self.unreadable[run_id] = str(error)
             except _duckdb_error() as error:
                 # No query of a person's: whatever fails here, the file is not what it was made to be.
                 raise damaged(self.path, error) from error
@@ -126,10 +122,10 @@ class History:
             }
             for rollup in rollups
         ]
-        with connect(self.path, "write", self.wait_s) as connection:
+        with writing(self.path, self.wait_s) as writer:
             try:
-                schema.prepare(connection)
-                _insert(connection, GPU, rows, replace=True)
+                schema.prepare(writer.connection)
+                writer.load(GPU, rows, replace=True)
             except _duckdb_error() as error:
                 raise damaged(self.path, error) from error
 
@@ -137,10 +133,10 @@ class History:
         """Keep results of benchmarks, each with the columns of `benchmarks` (`finished_at` in seconds since the epoch); a newer
         one of the same kernel replaces the old row."""
         dated = [{**row, "finished_at": timestamp(row["finished_at"])} for row in rows]
-        with connect(self.path, "write", self.wait_s) as connection:
+        with writing(self.path, self.wait_s) as writer:
             try:
-                schema.prepare(connection)
-                _insert(connection, BENCHMARKS, dated, replace=True)
+                schema.prepare(writer.connection)
+                writer.load(BENCHMARKS, dated, replace=True)
             except _duckdb_error() as error:
                 raise damaged(self.path, error) from error
 
@@ -175,38 +171,6 @@ class History:
                     raise damaged(self.path, error) from error
         return sorted(run_id for run_id in run_ids() if _grew(journal_file(run_id), taken.get(run_id, 0)))
 
-    def _ingest_run(self, connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
-        row = connection.execute("select seq from ingested where run_id = $1", [run_id]).fetchone()
-        reader = JournalReader(journal_file(run_id))
-        try:
-            events = reader.read()
-            # Fewer events than were taken in: another journal took the place of that one, so its rows all go.
-            since = int(row[0]) if row and row[0] <= reader.seq else 0
-            rows = batch(run_id, events, since)
-        except JournalError as error:
-            self.unreadable[run_id] = str(error)
-            return 0
-        except KeyError as error:
-            self.unreadable[run_id] = f"{reader.path}: an event speaks of candidate {error}, which no event made"
-            return 0
-        mark = {"run_id": run_id, "seq": reader.seq, "journal_bytes": reader.offset}
-        return rows.events if self._write(connection, rows, mark) else 0
-
-    def _write(self, connection: duckdb.DuckDBPyConnection, rows: Batch, mark: Row) -> bool:
-        """One transaction; False when DuckDB refuses a value of this run, which must not keep the other runs out."""
-        connection.execute("begin")
-        try:
-            _delete(connection, rows)
-            for table in DERIVED:
-                _insert(connection, table, rows.rows[table.name])
-            _insert(connection, INGESTED, [mark], replace=True)
-            connection.execute("commit")
-        except _data_errors() as error:
-            connection.execute("rollback")
-            self.unreadable[rows.run_id] = f"{journal_file(rows.run_id)}: {explained(error)}"
-            return False
-        return True
-
     # ------------------------------------------------------------ asking
 
     def _ask(self, query: str, values: Sequence[object], limit: int | None, stopper: Stopper | None = None) -> Table:
@@ -234,7 +198,7 @@ class History:
             # Held open until the new file is in place, so that nobody writes into the old one in between.
             with connect(self.path, "write", self.wait_s) as old:
                 schema.prepare(old)
-                with connect(fresh.path, "write", self.wait_s) as new:
+                with writing(fresh.path, self.wait_s) as new:
                     _carry_over(old, new)
                 os.replace(fresh.path, self.path)
         except DamagedHistoryError:
@@ -253,10 +217,10 @@ class History:
             os.replace(log, aside.with_name(f"{aside.name}.wal"))
 
 
-def _carry_over(old: duckdb.DuckDBPyConnection, new: duckdb.DuckDBPyConnection) -> None:
+def _carry_over(old: duckdb.DuckDBPyConnection, new: Writer) -> None:
     """Copy the GPU roll-ups, and the rows of runs that `new` could not take from a journal."""
-    known = [row[0] for row in new.execute("select run_id from ingested").fetchall()]
-    new.execute("begin")
+    known = [row[0] for row in new.connection.execute("select run_id from ingested").fetchall()]
+    new.connection.execute("begin")
     for table in TABLES:
         unknown, values = ("", []) if table in (GPU, BENCHMARKS) else ("where not list_contains($1, run_id)", [known])
         names = [column.name for column in table.columns]
@@ -269,41 +233,8 @@ def _carry_over(old: duckdb.DuckDBPyConnection, new: duckdb.DuckDBPyConnection) 
             }
             for row in found
         ]
-        _insert(new, table, rows)
-    new.execute("commit")
-
-
-def _delete(connection: duckdb.DuckDBPyConnection, rows: Batch) -> None:
-    """Delete what the batch's rows replace: all of the run if it begins at the first event."""
-    if rows.since == 0:
-        for table in DERIVED:
-            connection.execute(f"delete from {table.name} where run_id = $1", [rows.run_id])
-        return
-    connection.execute("delete from runs where run_id = $1", [rows.run_id])
-    connection.execute("delete from cases where run_id = $1", [rows.run_id])
-    for name in _CANDIDATE_TABLES:
-        connection.execute(
-            f"delete from {name} where run_id = $1 and list_contains($2, candidate_id)",
-            [rows.run_id, sorted(rows.candidates)],
-        )
-    connection.execute(
-        "delete from pulls where run_id = $1 and list_contains($2, pull)", [rows.run_id, sorted(rows.pulls)]
-    )
-
-
-def _insert(
-    connection: duckdb.DuckDBPyConnection, table: TableSchema, rows: Sequence[Row], *, replace: bool = False
-) -> None:
-    """Insert rows in bulk, as one JSON text per chunk: 2 µs a value, where a statement per row takes 500 µs."""
-    names = [column.name for column in table.columns]
-    shape = msgspec.json.encode([{column.name: column.type for column in table.columns}]).decode()
-    for start in range(0, len(rows), _CHUNK):
-        chunk = [{name: row[name] for name in names} for row in rows[start : start + _CHUNK]]
-        connection.execute(
-            f"insert {'or replace' if replace else ''} into {table.name} by name "
-            "select unnest(row) from (select unnest(from_json_strict($1::json, $2)) as row)",
-            [msgspec.json.encode(chunk).decode(), shape],
-        )
+        new.load_columns(table, rows)
+    new.connection.execute("commit")
 
 
 def _grew(path: Path, taken: int) -> bool:
@@ -323,10 +254,3 @@ def _duckdb_error() -> type[Exception]:
 
     error: type[Exception] = duckdb.Error
     return error
-
-
-def _data_errors() -> tuple[type[Exception], ...]:
-    """What DuckDB raises when a value is at fault."""
-    import duckdb
-
-    return (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)

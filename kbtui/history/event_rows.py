@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-import msgspec
-
 from kbtui.state import events as e
 
 Row: TypeAlias = dict[str, Any]
@@ -20,23 +18,18 @@ def timestamp(t: float) -> str | None:
     return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M:%S.%f") if t else None
 
 
-def fields(record: msgspec.Struct, *, skip: tuple[str, ...] = ()) -> Row:
-    """The record's fields by name, those in `skip` left out."""
-    return {name: getattr(record, name) for name in record.__struct_fields__ if name not in skip}
-
-
 def selections(run_id: str, events: Iterable[e.Event]) -> list[Row]:
-    """One row per arm of every choice."""
+    """One line per choice, with its arms as `records`: a row each."""
     return [
         {
             "run_id": run_id,
             "pull": event.pull,
-            "chosen": (score.cluster, score.strategy) == (event.cluster, event.strategy),
-            **fields(score),
+            "chosen_cluster": event.cluster,
+            "chosen_strategy": event.strategy,
+            "records": event.scores,
         }
         for event in events
         if isinstance(event, e.Selected)
-        for score in event.scores
     ]
 
 
@@ -74,10 +67,19 @@ def interventions(run_id: str, events: Iterable[e.Event]) -> list[Row]:
     """What people did, in order. What kbtui did by itself (a pause for a provider, say) is a note."""
     rows = []
     for event in events:
-        act = _act(event)
+        act = _act(event) if type(event) in _ACTS else None
         if act is not None and act["by_whom"] != OURSELVES:
             rows.append({"run_id": run_id, "seq": event.seq, "happened_at": timestamp(event.t), **act})
     return rows
+
+
+_ACTS = frozenset(
+    (
+        e.RunPaused, e.RunResumed, e.Stepped, e.Forced, e.Banned, e.Unbanned, e.Injected, e.Pinned, e.Killed, e.BudgetChanged,
+        e.Tagged, e.Hinted, e.Undone,
+    )
+)  # fmt: skip
+"""What `_act` knows: matching every event of a journal against each would take longer than all else here."""
 
 
 def _act(event: e.Event) -> Row | None:
@@ -178,7 +180,7 @@ def notes(run_id: str, events: Iterable[e.Event]) -> list[Row]:
     """The lines of the log that no other table has, in order."""
     rows = []
     for event in events:
-        line = _line(event)
+        line = _line(event) if type(event) in _LINES else None
         if line is not None:
             level, source, text = line
             rows.append(
@@ -192,6 +194,14 @@ def notes(run_id: str, events: Iterable[e.Event]) -> list[Row]:
                 }
             )
     return rows
+
+
+_LINES = frozenset(
+    (
+        e.Noted, e.RunPaused, e.ReplyRead, e.ParameterDropped, e.RepairEnded, e.BudgetSpent, e.RunContinued, e.RunStopped,
+    )
+)  # fmt: skip
+"""What `_line` knows."""
 
 
 def _line(event: e.Event) -> tuple[str, str, str] | None:

@@ -7,92 +7,113 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from kbtui.history import event_rows
-from kbtui.history.event_rows import Row, fields, timestamp
+from kbtui.history.event_rows import Row, timestamp
 from kbtui.state import events as e
-from kbtui.state.records import KernelFacts, Reading, Signature, Timing
+from kbtui.state.records import Reading, Signature, Timing
 from kbtui.state.run_state import Candidate, Pull, RunState
 
 
-class Batch(msgspec.Struct, kw_only=True):
-    """What to write for the events after number `since` of one run.
+class RunRows:
+    """The rows of one run, its events given piece by piece from the first.
 
-    Rows of `touched` candidates and pulls replace those in the database; rows of single events are added.
+    Only what the events after number `since` touch becomes rows: those of candidates and pulls replace the rows in the
+    database, those of single events are added.
     """
 
-    run_id: str
-    since: int
-    seq: int
-    events: int
-    candidates: frozenset[int]
-    pulls: frozenset[int]
-    rows: dict[str, list[Row]]
+    def __init__(self, run_id: str, since: int = 0) -> None:
+        self.run_id = run_id
+        self.since = since
+        self.seen = 0
+        """Events taken so far, the old ones included."""
+        self._state = RunState()
+        self._candidates: set[int] = set()
+        self._pulls: set[int] = set()
+        self._all_candidates = False
+        self._times = _Times()
+
+    def take(self, events: Sequence[e.Event]) -> dict[str, list[Row]]:
+        """Fold the next events; the rows of those among them that are after `since` and stand in a table by themselves.
+
+        Raises KeyError when the events are no run (an event speaks of a candidate that none made).
+        """
+        new = events[max(0, self.since - self.seen) :]
+        self.seen += len(events)
+        self._state.apply_all(events)
+        self._times.take(events)
+        self._touch(new)
+        return {
+            "selections": event_rows.selections(self.run_id, new),
+            "partitions": event_rows.partitions(self.run_id, new, self._state.modelled),
+            "interventions": event_rows.interventions(self.run_id, new),
+            "notes": event_rows.notes(self.run_id, new),
+            "requests": event_rows.requests(self.run_id, new),
+        }
+
+    @property
+    def candidates(self) -> list[int]:
+        """The candidates whose rows are replaced."""
+        known = self._state.candidates.keys()
+        # A reward may name a candidate that the fold does not know.
+        return sorted(known) if self._all_candidates else sorted(self._candidates & known)
+
+    @property
+    def pulls(self) -> list[int]:
+        """The pulls whose rows are replaced; a candidate may name one that the fold does not know: the baseline has pull 0."""
+        return sorted(self._pulls & self._state.pulls.keys())
+
+    def rows(self) -> dict[str, Iterable[Row]]:
+        """The rows that follow from the events as a whole, each table's made as they are asked for."""
+        state, candidates = self._state, self.candidates
+        return {
+            "runs": _run(self.run_id, state),
+            "cases": _cases(self.run_id, state),
+            "candidates": (_candidate(self.run_id, state.candidates[number]) for number in candidates),
+            "case_times": (
+                {"run_id": self.run_id, "candidate_id": number, "records": timing.cases}
+                for number in candidates
+                if (timing := state.candidates[number].timing) is not None
+            ),
+            "kernels": (
+                {"run_id": self.run_id, "candidate_id": number, "records": compilation.kernels}
+                for number in candidates
+                if (compilation := state.candidates[number].compilation) is not None
+            ),
+            "pulls": (_pull(self.run_id, state, state.pulls[number], self._times) for number in self.pulls),
+        }
+
+    def _touch(self, new: Iterable[e.Event]) -> None:
+        for event in new:
+            kind = type(event)
+            if kind is e.Clustered:
+                # A new partition changes the cluster of those it leaves out too.
+                self._all_candidates = True
+                continue
+            candidate_id = getattr(event, "candidate_id", None)
+            if candidate_id is not None:
+                self._candidates.add(candidate_id)
+            if kind in _OF_PULLS:
+                self._pulls.add(event.pull)  # type: ignore[attr-defined]
 
 
-def batch(run_id: str, events: Sequence[e.Event], since: int) -> Batch:
-    """The rows that follow from the events after `since`, given all events of the run from the first.
-
-    Raises KeyError when the events are no run (an event speaks of a candidate that none made).
-    """
-    state = RunState().apply_all(events)
-    new = events[since:]
-    candidates, pulls = _touched(state, new)
-    times = _Times(events, pulls)
-    known = [state.candidates[number] for number in sorted(candidates)]
-    return Batch(
-        run_id=run_id,
-        since=since,
-        seq=state.seq,
-        events=len(new),
-        candidates=frozenset(candidates),
-        pulls=frozenset(pulls),
-        rows={
-            "runs": _run(run_id, state),
-            "cases": _cases(run_id, state),
-            "candidates": [_candidate(run_id, candidate) for candidate in known],
-            "case_times": [row for candidate in known for row in _case_times(run_id, candidate)],
-            "kernels": [row for candidate in known for row in _kernels(run_id, candidate)],
-            "pulls": [_pull(run_id, state, state.pulls[number], times) for number in sorted(pulls)],
-            "selections": event_rows.selections(run_id, new),
-            "partitions": event_rows.partitions(run_id, new, state.modelled),
-            "interventions": event_rows.interventions(run_id, new),
-            "notes": event_rows.notes(run_id, new),
-            "requests": event_rows.requests(run_id, new),
-        },
-    )
-
-
-def _touched(state: RunState, new: Iterable[e.Event]) -> tuple[set[int], set[int]]:
-    candidates: set[int] = set()
-    pulls: set[int] = set()
-    for event in new:
-        if isinstance(event, e.Clustered):
-            # A new partition changes the cluster of those it leaves out too.
-            candidates.update(state.candidates)
-            continue
-        candidate_id = getattr(event, "candidate_id", None)
-        if candidate_id is not None:
-            candidates.add(candidate_id)
-        if isinstance(event, e.Selected | e.Rewarded | e.PullDropped | e.Generated):
-            pulls.add(event.pull)
-    # A reward may name a candidate, and a candidate a pull, that the fold does not know: the baseline has pull 0.
-    return candidates & state.candidates.keys(), pulls & state.pulls.keys()
+_OF_PULLS = frozenset((e.Selected, e.Rewarded, e.PullDropped, e.Generated))
 
 
 class _Times:
-    """The events that began and ended pulls, which the fold does not keep."""
+    """What began and ended pulls, which the fold does not keep."""
 
-    def __init__(self, events: Iterable[e.Event], pulls: set[int]) -> None:
-        self.begun: dict[int, e.Selected] = {}
+    def __init__(self) -> None:
+        self.begun: dict[int, tuple[float, str]] = {}
+        """Seconds since the epoch, and the policy's reason."""
         self.ended: dict[int, e.Rewarded | e.PullDropped] = {}
+
+    def take(self, events: Iterable[e.Event]) -> None:
         for event in events:
-            if isinstance(event, e.Selected):
-                if event.pull in pulls:
-                    self.begun[event.pull] = event
-            elif isinstance(event, e.Rewarded | e.PullDropped) and event.pull in pulls:
-                self.ended.setdefault(event.pull, event)
+            kind = type(event)
+            if kind is e.Selected:
+                self.begun[event.pull] = (event.t, event.reason)  # type: ignore[attr-defined]
+            elif kind is e.Rewarded or kind is e.PullDropped:
+                self.ended.setdefault(event.pull, event)  # type: ignore[attr-defined, arg-type]
 
 
 def _run(run_id: str, state: RunState) -> list[Row]:
@@ -257,23 +278,6 @@ def _signature(signature: Signature | None) -> Row:
     return row
 
 
-def _case_times(run_id: str, c: Candidate) -> list[Row]:
-    if c.timing is None:
-        return []
-    return [
-        {"run_id": run_id, "candidate_id": c.id, "case_name": case.case, **fields(case, skip=("case",))}
-        for case in c.timing.cases
-    ]
-
-
-def _kernels(run_id: str, c: Candidate) -> list[Row]:
-    kernels: tuple[KernelFacts, ...] = c.compilation.kernels if c.compilation is not None else ()
-    return [
-        {"run_id": run_id, "candidate_id": c.id, "kernel": place, **fields(kernel)}
-        for place, kernel in enumerate(kernels)
-    ]
-
-
 def _pull(run_id: str, state: RunState, pull: Pull, times: _Times) -> Row:
     begun, ended = times.begun.get(pull.number), times.ended.get(pull.number)
     dropped = ended if isinstance(ended, e.PullDropped) else None
@@ -285,7 +289,7 @@ def _pull(run_id: str, state: RunState, pull: Pull, times: _Times) -> Row:
         "strategy": pull.strategy,
         "parent_id": pull.parent_id,
         "forced": pull.forced,
-        "chosen_because": begun.reason if begun else None,
+        "chosen_because": begun[1] if begun else None,
         "candidate_id": pull.candidate_ids[-1] if pull.candidate_ids else None,
         "candidates": len(pull.candidate_ids),
         "ended": pull.ended,
@@ -297,6 +301,6 @@ def _pull(run_id: str, state: RunState, pull: Pull, times: _Times) -> Row:
         "dropped_reason": dropped.reason if dropped else None,
         "arm_mean": rewarded.mean if rewarded else None,
         "arm_pulls": rewarded.pulls if rewarded else None,
-        "started_at": timestamp(begun.t) if begun else None,
+        "started_at": timestamp(begun[0]) if begun else None,
         "ended_at": timestamp(ended.t) if ended else None,
     }

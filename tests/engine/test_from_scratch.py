@@ -19,7 +19,7 @@ from kbtui.generate.generator import Exhausted, Request, Written
 from kbtui.generate.replay import ReplayGenerator
 from kbtui.history.evidence import make_card, page
 from kbtui.history.export import headed_source
-from kbtui.history.rows import batch
+from kbtui.history.rows import RunRows
 from kbtui.search.registry import POLICIES, make_policy
 from kbtui.state import commands as c
 from kbtui.state import events as e
@@ -144,7 +144,9 @@ async def test_it_is_named_wherever_a_figure_stands(bare: str) -> None:
     assert (card.baseline_id, card.baseline_source) == (1, state.candidates[1].source)
     assert "baseline     #1, the first correct version" in page(card)
     assert "there was no kernel whose own error would show more" in page(card)
-    (row,) = batch("fake-1", run.events, 0).rows["runs"]
+    rows = RunRows("fake-1")
+    rows.take(run.events)
+    (row,) = rows.rows()["runs"]
     assert (row["baseline_id"], row["best_id"]) == (1, 2)
     from kbtui.cli.headless import summary_lines
 
