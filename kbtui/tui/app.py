@@ -86,6 +86,8 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
         self.session: Session | None = None
         self.messages: deque[LogLine] = deque(maxlen=MESSAGES)
         """What was said in toasts, to be read again."""
+        self.query_kept = ""
+        """The SQL screen's query as it was left, for the next time it is opened."""
         self.crash: Crash | None = None
         """What is known about the bug that ended the app."""
         self._ticking = False

@@ -25,7 +25,7 @@ from kbtui.tui.widgets.editor import Editor
 @asynccontextmanager
 async def sql(query: str | None = None, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Home]:
     app = KbtuiApp(None, terminal=COLOURS)
-    SqlScreen.query_kept = screen.FIRST if query is None else query
+    app.query_kept = query or ""
     async with app.run_test(size=size, notifications=True) as pilot:
         driven = Home(app, pilot)
         await driven.settle()

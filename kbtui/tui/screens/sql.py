@@ -44,8 +44,6 @@ class SqlScreen(KbtuiScreen[None]):
 
     PLACES: ClassVar[tuple[str, ...]] = ("sql", "any")
     BINDINGS = bindings_of("sql")
-    query_kept: ClassVar[str] = FIRST
-    """The query as it was left, for the next time the screen is opened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +57,7 @@ class SqlScreen(KbtuiScreen[None]):
         yield Strip(id="header")
         with Container(id="sql"):
             with Container(id="asking"):
-                yield Editor(SqlScreen.query_kept, id="editor")
+                yield Editor(self.kbtui.query_kept or FIRST, id="editor")
                 yield ListView("Answer", id="answer")
             yield ListView("Schema", id="schema")
         yield Strip(id="about")
@@ -155,7 +153,7 @@ class SqlScreen(KbtuiScreen[None]):
         if self.stopper is not None:
             self.stopper.stop()
             return
-        SqlScreen.query_kept = self.query_one(Editor).text
+        self.kbtui.query_kept = self.query_one(Editor).text
         self.dismiss(None)
 
     # ------------------------------------------------------------ panes and names
