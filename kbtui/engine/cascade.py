@@ -48,7 +48,7 @@ def resources(candidate: Candidate, device: DeviceInfo) -> Pruned | None:
             return Pruned(
                 candidate_id=candidate.id,
                 stage="resources",
-                reason=f"{name} needs {shared} bytes of shared memory, {device.name} has {device.shared_limit_bytes}",
+                reason=f"{name} needs {shared:,} B of shared memory, {device.name} has {device.shared_limit_bytes:,} B",
                 value=shared,
                 limit=device.shared_limit_bytes,
             )

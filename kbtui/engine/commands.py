@@ -206,7 +206,7 @@ def _hint(state: RunState, _: Policy, command: c.Hint) -> Answer:
 def _undo(state: RunState, _: Policy, command: c.Undo) -> Answer:
     act = acts.last_act(state)
     if act is None:
-        raise Refused("there is nothing to take back")
+        raise Refused(acts.nothing_left(state))
     if command.act is not None and command.act != act.seq:
         raise Refused(f"something else came after it: {act.text}; look again, then take that back first")
     return Answer(f"taken back: {act.text}", (e.Undone(by=command.by, act=act.seq, text=act.text),))

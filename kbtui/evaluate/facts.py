@@ -141,7 +141,7 @@ def read_compilation(
         return _refused("cheat", "the candidate's process sent a malformed reply", str(error), seconds)
     for kernel in kernels:
         if kernel.shared_bytes > device.shared_limit_bytes and not kernel.autotuned:
-            reason = f"needs {kernel.shared_bytes} bytes of shared memory, the target has {device.shared_limit_bytes}"
+            reason = f"needs {kernel.shared_bytes:,} B of shared memory, the target has {device.shared_limit_bytes:,} B"
             return _refused("invalid", reason, kernel.name, seconds)
     return Compilation(ok=True, kernels=kernels, seconds=seconds, outcome="unknown")
 

@@ -69,9 +69,14 @@ class RewriteGenerator(Generator):
             source = option.move.apply(module, option.site)
             if syntax_digest(source) not in request.seen:
                 return written(option, source)
-        return Exhausted(
-            f"all {len(options)} {request.strategy} moves of #{request.parent.id} were made or lead to known versions"
-        )
+        return Exhausted(_all_made(len(options), request))
+
+
+def _all_made(count: int, request: Request) -> str:
+    where = f"of #{request.parent.id}"
+    if count == 1:
+        return f"the only {request.strategy} move {where} was made or leads to a known version"
+    return f"all {count} {request.strategy} moves {where} were made or lead to known versions"
 
 
 def written(option: Option, source: str) -> Written:

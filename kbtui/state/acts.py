@@ -45,6 +45,20 @@ def last_act(state: RunState) -> Act | None:
     return next(reversed(state.acts.values()), None)
 
 
+def nothing_left(state: RunState) -> str:
+    """Why there is no act to take back, in a sentence: the last one may have begun to have its effect."""
+    for candidate in reversed(state.candidates.values()):
+        if candidate.generator == "inject" and candidate.status in ("generated", "compiled", "verified"):
+            name = candidate.move or "the version"
+            return f"there is nothing to take back: {name} is being judged already, as #{candidate.id}"
+    selected = state.selected
+    if selected is not None and selected.forced is not None:
+        pull = state.pulls.get(selected.pull)
+        if pull is not None and not pull.ended:
+            return f"there is nothing to take back: pull {selected.pull} plays the forced {selected.strategy} already"
+    return "there is nothing to take back"
+
+
 def remember(state: RunState, event: ActEvent, text: str, **before: Any) -> None:
     """Put an act on the list."""
     state.acts[event.seq] = Act(event, text, before)

@@ -292,6 +292,10 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
             self.session.say(text, level)
         self._toast(text, level)
 
+    def refuse(self, text: str) -> None:
+        """Say why something was not done, as a toast alone: it happened to this viewer, and the run's log is no place for it."""
+        self._toast(text, "warning")
+
     def _toast(self, text: str, level: Severity) -> None:
         self.messages.append(LogLine(clock.wall(), level, text))
         safe = clean(text)

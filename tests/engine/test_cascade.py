@@ -76,7 +76,7 @@ def test_too_much_shared_memory() -> None:
     pruned = cascade.resources(candidate(1, changed(KERNEL, shared_bytes=SHARED_LIMIT + 16)), DEVICE)
     assert pruned is not None
     assert (pruned.stage, pruned.value, pruned.limit) == ("resources", SHARED_LIMIT + 16, SHARED_LIMIT)
-    assert pruned.reason == f"k needs {SHARED_LIMIT + 16} bytes of shared memory, H200 has {SHARED_LIMIT}"
+    assert pruned.reason == f"k needs {SHARED_LIMIT + 16:,} B of shared memory, H200 has {SHARED_LIMIT:,} B"
 
 
 def test_exactly_as_much_as_there_is_fits() -> None:

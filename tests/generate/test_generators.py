@@ -89,6 +89,7 @@ async def test_seen_alone_and_tried_alone_exclude(read):
     for excluded in ({"seen": [syntax_digest(new)]}, {"tried": [only.title]}):
         answer = await generator.write(request(source, "vector_add", "vectorization", **excluded))
         assert isinstance(answer, Exhausted)
+        assert answer.reason == "the only vectorization move of #3 was made or leads to a known version"
 
 
 def test_a_site_of_another_module_is_refused(read):

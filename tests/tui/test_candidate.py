@@ -8,8 +8,12 @@ from tui_sample import Script, sample
 
 from kbtui.state import commands as c
 from kbtui.state import events as e
+from kbtui.state import records as r
+from kbtui.state.run_state import RunState
+from kbtui.tui.line import plain
 from kbtui.tui.screens.candidate import CandidateScreen
 from kbtui.tui.screens.cockpit import CockpitScreen
+from kbtui.tui.views.facts import fact_lines
 from kbtui.tui.widgets.tree_view import TreeView
 
 
@@ -17,7 +21,7 @@ from kbtui.tui.widgets.tree_view import TreeView
 async def test_tabs(size: tuple[int, int]) -> None:
     async with drive(sample().events, size) as d:
         await d.press("enter")
-        assert "★ #24 fusion · one pass" in d.lines[0]
+        assert "✓ #24 fusion · one pass ★ best" in d.lines[0]
         assert "1.15x [1.12, 1.18] faster" in d.lines[0]
         assert "pull 24 · from #22" in d.lines[1]
         for key, text in (
@@ -45,6 +49,29 @@ async def test_facts_show_what_changed_against_the_parent() -> None:
         assert any("registers per thread" in line and "was 40" in line for line in d.lines)
         assert any("DRAM" in line and "83 %" in line and "ncu" in line for line in d.lines)
         assert any("L2" in line and "?" in line and "not collected" in line for line in d.lines)
+
+
+def test_kernels_of_one_name_are_told_apart_and_compared_with_their_own_parents() -> None:
+    def kernel(block: int, registers: int, *cases: str) -> r.KernelFacts:
+        return r.KernelFacts(
+            name="softmax_kernel", target="sm_90", registers=registers, spill_bytes=0, shared_bytes=393_232, num_warps=4,
+            num_stages=3, threads=128, occupancy_percent=62.5, code_digest=f"k{block}", constants={"BLOCK": block}, cases=cases,
+        )  # fmt: skip
+
+    script = Script()
+    script.begin()
+    script.compiled(0, kernels=(kernel(1024, 40, "cols=1024"), kernel(4096, 80, "cols=4096")))
+    script.generated(1, 0, 1, "tiling", "BLOCK x 2")
+    script.compiled(
+        1, kernels=(kernel(8192, 90, "cols=4096", "cols=8192", "cols=16384"), kernel(2048, 40, "cols=1024"))
+    )
+    state = RunState().apply_all(script.events)
+    lines = [plain(line) for line in fact_lines(state, state.candidates[1], 80)]
+    assert " softmax_kernel BLOCK=8192  sm_90" in lines
+    assert " softmax_kernel BLOCK=2048  sm_90" in lines
+    assert lines[1:4] == ["   in cols=4096", "   in cols=8192", "   and 1 more case"]
+    assert [line.split()[3:] for line in lines if "registers" in line] == [["90", "was", "80"], ["40"]]
+    assert any("393,232 B" in line for line in lines)
 
 
 @pytest.mark.parametrize(

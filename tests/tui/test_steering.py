@@ -14,6 +14,7 @@ from tui_sample import BY, Script, sample
 from kbtui.state import commands as c
 from kbtui.state import events as e
 from kbtui.state import records as r
+from kbtui.state.acts import nothing_left
 from kbtui.state.run_state import RunState
 from kbtui.tui.screens.candidate import CandidateScreen
 from kbtui.tui.screens.cockpit import CockpitScreen
@@ -104,6 +105,28 @@ async def test_undo_of_nothing_says_so() -> None:
         await d.press("u")
         assert "nothing to take back" in d.text
         assert d.feed.commands == []
+
+
+async def test_undo_of_an_injection_that_is_judged_says_so() -> None:
+    script = Script()
+    script.begin()
+    script.add(e.Injected, by=BY, name="mine.py", source="x = 1")
+    script.generated(1, 0, 0, None, "mine.py", generator="inject", source="x = 1")
+    async with drive(script.events) as d:
+        await d.press("u")
+        assert "mine.py is being judged already, as #1" in d.text.replace("\n", " ")
+    script.judged(1, 1.1)
+    assert nothing_left(RunState().apply_all(script.events)) == "there is nothing to take back"
+
+
+async def test_what_a_viewer_may_not_do_is_no_business_of_the_log() -> None:
+    async with drive(sample().events, read_only=True) as d:
+        assert d.app.session is not None
+        before = list(d.app.session.replies)
+        await d.press("space")
+        assert "read-only" in d.text
+        assert list(d.app.session.replies) == before
+        assert "read-only" in d.app.messages[-1].text
 
 
 async def test_a_second_viewer_touches_nothing() -> None:

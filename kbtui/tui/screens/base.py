@@ -156,7 +156,7 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         """Carry out an action by its id: the end of every key, click, help line and palette entry."""
         action = self.action_for(action_id)
         if action.writes and (refusal := self.kbtui.why_no_commands):
-            self.kbtui.tell(refusal, "warning")
+            self.kbtui.refuse(refusal)
             return
         handler = getattr(self, action.handler, None) or getattr(self.focused, action.handler, None)
         if handler is None:
@@ -206,7 +206,7 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         from kbtui.tui.session import who
 
         if refusal := self.kbtui.why_no_commands:
-            self.kbtui.tell(refusal, "warning")
+            self.kbtui.refuse(refusal)
             return
         cluster, strategy = parse_value(value)
         await self.kbtui.ask(Force(by=who(), strategy=strategy, cluster=cluster))

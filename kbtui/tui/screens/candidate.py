@@ -20,7 +20,7 @@ from kbtui.tui.screens.steering import Steering
 from kbtui.tui.views import cases, code, facts, prompt
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.offence import offending_lines
-from kbtui.tui.views.status import candidate_mark, evidence, origin, status_word
+from kbtui.tui.views.status import evidence, origin, status_word, verdict_mark
 from kbtui.tui.views.tree import marks, writing_text
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.strips import Footer, Strip, tabs_line
@@ -175,8 +175,10 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
 
     def _title(self, candidate: Candidate, width: int) -> Line:
         state = self._state
-        glyph, role = candidate_mark(state, candidate)
+        glyph, role = verdict_mark(candidate)
         left = LineBuilder().add(f" {glyph} ", role).add(f"#{candidate.id} ", "accent").add(origin(candidate), "strong")
+        if candidate.id == state.best_id:
+            left.add(f" {g.BEST} best", "accent")
         marked = self.kbtui.session.marked if self.kbtui.session is not None else None
         for word in marks(state, candidate, marked):
             left.gap().add(word, "info")
@@ -218,7 +220,7 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
             ),
             "cases": lambda: Lines(cases.case_lines(state, candidate, width)),
             "facts": lambda: Lines(facts.fact_lines(state, candidate, width)),
-            "verdict": lambda: Lines(facts.verdict_lines(state, candidate, width)),
+            "verdict": lambda: Lines(facts.verdict_lines(candidate, width)),
         }
         make = makers[self.tab]
         # Highlighting and comparing go to a thread: a model may write a long file.

@@ -238,6 +238,8 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
     def do_axis(self) -> None:
         """Draw the curve over the next axis."""
         axes = curve.axes_of(self._state)
+        if len(axes) < len(curve.AXES) and self.axis == "pulls":
+            self.kbtui.refuse("no dollars were spent, so there is no curve over them")
         self.axis = axes[(axes.index(self.axis) + 1) % len(axes)] if self.axis in axes else axes[0]
         self._repaint()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kbtui.history.export import headed_source
 from kbtui.state import commands as c
-from kbtui.state.acts import last_act
+from kbtui.state.acts import last_act, nothing_left
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.tui.screens.injection import Injection
 from kbtui.tui.session import who
@@ -120,7 +120,7 @@ class Steering(Injection):
 
         act = last_act(self._state)
         if act is None:
-            self.kbtui.tell("there is nothing to take back", "warning")
+            self.kbtui.tell(nothing_left(self._state), "warning")
             return
         command = c.Undo(by=who(), act=act.seq)
         if _person(act.by) == _person(command.by):

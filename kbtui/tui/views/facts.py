@@ -13,12 +13,14 @@ from kbtui.tui.views import numbers as n
 from kbtui.tui.views.code import excerpt
 from kbtui.tui.views.offence import offending_lines
 from kbtui.tui.views.roofline import roofline_lines
-from kbtui.tui.views.status import candidate_mark, is_suspicious
+from kbtui.tui.views.status import is_suspicious, verdict_mark
 
 WIDE = 112
 """Columns from which the kernels stand beside what the hardware makes of them."""
 KERNELS = 54
 """Columns of the kernels then."""
+CASES = 2
+"""Cases that are named under each of several kernels."""
 
 
 def fact_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
@@ -42,10 +44,22 @@ def _kernels(state: RunState, candidate: Candidate) -> list[Line]:
         return [text_line(" not compiled yet", "dim")]
     if not compiled.ok:
         return [text_line(f" did not compile: {compiled.reason}", "bad")]
-    lines: list[Line] = []
-    for index, kernel in enumerate(compiled.kernels):
-        lines += _kernel(kernel, before[index] if index < len(before) else None)
-    return lines
+    several = len(compiled.kernels) > 1
+    return [
+        line
+        for index, kernel in enumerate(compiled.kernels)
+        for line in _kernel(kernel, _counterpart(kernel, before, index), several=several)
+    ]
+
+
+def _counterpart(kernel: KernelFacts, before: tuple[KernelFacts, ...], index: int) -> KernelFacts | None:
+    """The parent's kernel of the same name that the same cases launch, else the one in the same place if it has that name."""
+    named = [one for one in before if one.name == kernel.name]
+    alike = next((one for one in named if kernel.cases and set(one.cases) & set(kernel.cases)), None)
+    if alike is not None:
+        return alike
+    at_place = before[index] if index < len(before) else None
+    return at_place if at_place in named else None
 
 
 def _hardware(state: RunState, candidate: Candidate, width: int) -> list[Line]:
@@ -66,9 +80,17 @@ def _hardware(state: RunState, candidate: Candidate, width: int) -> list[Line]:
     return lines
 
 
-def _kernel(kernel: KernelFacts, before: KernelFacts | None) -> list[Line]:
+def _kernel(kernel: KernelFacts, before: KernelFacts | None, *, several: bool) -> list[Line]:
+    """With `several` the title says what this one was compiled for: kernels of one name differ by that alone."""
     times = f" ×{kernel.launches}" if kernel.launches > 1 else ""
-    lines = [LineBuilder().add(f" {kernel.name}", "strong").add(f"  {kernel.target}{times}", "label").line()]
+    title = LineBuilder().add(f" {kernel.name}", "strong")
+    if several and kernel.constants:
+        title.add("".join(f" {name}={value}" for name, value in kernel.constants.items()), "strong")
+    lines = [title.add(f"  {kernel.target}{times}", "label").line()]
+    if several and kernel.cases:
+        first = [text_line(f"   {part}", "label") for case in kernel.cases[:CASES] for part in _case_parts(case)]
+        more = len(kernel.cases) - CASES
+        lines += [*first, *([text_line(f"   and {n.plural(more, 'more case')}", "label")] if more > 0 else [])]
     rows: list[tuple[str, str, str]] = []
     for word, attribute, unit in (
         ("registers per thread", "registers", ""),
@@ -81,7 +103,7 @@ def _kernel(kernel: KernelFacts, before: KernelFacts | None) -> list[Line]:
     ):
         value = getattr(kernel, attribute)
         old = getattr(before, attribute) if before is not None else value
-        rows.append((word, f"{value:g}{unit}", f"was {old:g}{unit}" if old != value else ""))
+        rows.append((word, f"{n.number_text(value)}{unit}", f"was {n.number_text(old)}{unit}" if old != value else ""))
     for name, constant in kernel.constants.items():
         old_constant = before.constants.get(name) if before is not None else constant
         rows.append((name, str(constant), f"was {old_constant}" if old_constant not in (None, constant) else ""))
@@ -91,6 +113,10 @@ def _kernel(kernel: KernelFacts, before: KernelFacts | None) -> list[Line]:
         line = LineBuilder().add("   ").left(word, 26, "label").right(value, 14, "warn" if alarm else "text")
         lines.append(line.gap(3).add(change, "info").line())
     return lines
+
+
+def _case_parts(case: str) -> list[str]:
+    return textwrap.wrap(f"in {case}", KERNELS - 4, subsequent_indent="   ") or ["in a case without a name"]
 
 
 def _reading(name: str, reading: Reading) -> Line:
@@ -104,16 +130,18 @@ def _reading(name: str, reading: Reading) -> Line:
     return out.gap(2).add("modelled" if modelled else reading.source, "label").line()
 
 
-def verdict_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
+def verdict_lines(candidate: Candidate, width: int) -> list[Line]:
     """The judgement from top to bottom: pruned, compiled, verified, timed; evidence under each."""
-    glyph, role = candidate_mark(state, candidate)
+    glyph, role = verdict_mark(candidate)
     lines: list[Line] = [LineBuilder().add(f" {glyph} {candidate.status}", role).line(), EMPTY]
     lines += _origin(candidate)
     if candidate.pruned is not None:
         pruned = candidate.pruned
         lines.append(_fact("pruned", f"at {pruned.stage}: {pruned.reason}", "warn"))
         if pruned.value is not None and pruned.limit is not None:
-            lines.append(_fact("", f"{pruned.value:g}, the limit is {pruned.limit:g}", "label"))
+            lines.append(
+                _fact("", f"{n.number_text(pruned.value)}, the limit is {n.number_text(pruned.limit)}", "label")
+            )
     lines += _offence(candidate)
     if candidate.compilation is not None:
         lines += _compilation(candidate, width)

@@ -100,6 +100,11 @@ def age_text(seconds: float) -> str:
     return f"{int(seconds // 86400)} d ago"
 
 
+def number_text(value: float) -> str:
+    """`232,448`, `62.5`, `0.0313`: whole numbers whole, with thousands marks, others to four digits."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
 def bytes_text(count: float) -> str:
     """`2.1 GB`, in powers of 1024 as memory is sold."""
     for unit in ("B", "KB", "MB", "GB"):

@@ -36,9 +36,12 @@ _CANDIDATE: dict[str, tuple[str, str]] = {
 
 
 def candidate_mark(state: RunState, candidate: Candidate) -> tuple[str, str]:
-    """Glyph and role of a candidate."""
-    if candidate.id == state.best_id:
-        return g.BEST, "accent"
+    """Glyph and role of a candidate among others: the best stands out, the others have their verdict's."""
+    return (g.BEST, "accent") if candidate.id == state.best_id else verdict_mark(candidate)
+
+
+def verdict_mark(candidate: Candidate) -> tuple[str, str]:
+    """Glyph and role of a candidate's verdict, whatever its rank."""
     if candidate.parent_id is None and candidate.strategy is None and candidate.pull == 0:
         return g.ORIGIN, "text"
     if is_suspicious(candidate):
