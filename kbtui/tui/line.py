@@ -6,6 +6,7 @@ line, wherever the text comes from.
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
@@ -30,6 +31,8 @@ class Span(NamedTuple):
     action: str = ""
 
 
+_WORD = re.compile(r"\s*\S+\s*$|\s*\S+|\s+")
+"""A word with the blanks before it, and those behind the last."""
 Line = tuple[Span, ...]
 EMPTY: Line = ()
 
@@ -141,6 +144,25 @@ def crop(line: Line, width: int) -> Line:
             out.append(span._replace(text=fit(span.text + " ", room)))
         break
     return tuple(out)
+
+
+def wrap(line: Line, width: int, *, rows: int, indent: int = 3) -> list[Line]:
+    """A line in at most `rows` lines of `width` cells, broken where it has two blanks or, where that does not do, between
+    words; the last is cut where that is not enough. Lines behind the first begin with `indent` blanks."""
+    words = [span._replace(text=word) for span in line for word in _WORD.findall(span.text)]
+    out = [LineBuilder()]
+    for at, word in enumerate(words):
+        size = cell_len(word.text.rstrip())
+        if word.text.startswith("  "):
+            whole = size + sum(
+                cell_len(one.text) for one in takewhile(lambda one: one.text[:2] != "  ", words[at + 1 :])
+            )
+            size = whole if whole + indent <= width else size
+        if size and out[-1].cells and out[-1].cells + size > width and len(out) < rows:
+            out.append(LineBuilder().gap(indent))
+        fresh = len(out) > 1 and out[-1].cells == indent
+        out[-1].add(word.text.lstrip() if fresh else word.text, word.role, word.action)
+    return [crop(one.line(), width) for one in out]
 
 
 def changed_cells(old: Line, new: Line) -> tuple[int, int]:

@@ -54,7 +54,7 @@ async def test_wide_terminals_show_all_panes_side_by_side(size: tuple[int, int])
     async with drive([*sample().events, gpu(64.0)], size) as d:
         heads = next(line for line in d.lines if "Candidates" in line)
         assert "Arms" in heads
-        for word in ("GPU", "Best so far", "Log", "busy 64 %", "mem 2.0/140 GB", "52 °C", "SM 41 %", "▒ masked"):
+        for word in ("GPU", "Best so far", "Log", "busy 64 %", "mem 2.0/140 GB", "52 °C", "DRAM 83 %", "▒ masked"):
             assert word in d.text, word
 
 

@@ -11,10 +11,10 @@ from rich.cells import cell_len
 from tui_sample import KERNEL, Script, sample
 
 import kbtui.tui
-from kbtui.state.records import Timing
+from kbtui.state.records import ArmStatistics, Timing
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs
-from kbtui.tui.line import ROLES, LineBuilder, both_ends, changed_cells, crop, fit, plain, text_line, width_of
+from kbtui.tui.line import ROLES, LineBuilder, both_ends, changed_cells, crop, fit, plain, text_line, width_of, wrap
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.arms import ArmsSource, cells_of, column_width
 from kbtui.tui.views.code import diff_counts, diff_lines, source_lines
@@ -242,12 +242,36 @@ def test_a_lifted_ban_shows_at_once() -> None:
     assert cells_of(state_of(script))[1, "access_layout"].held == ""
 
 
-@pytest.mark.parametrize("width", [58, 65, 80, 105, 140])
-def test_the_matrix_fits_its_pane(width: int) -> None:
-    source = ArmsSource(state_of(sample()), (1, 2))
-    for index in range(len(source)):
-        assert width_of(source.line(index, width)) <= width
+@pytest.mark.parametrize("width", [58, 59, 60, 65, 72, 80, 105, 140])
+def test_the_matrix_fits_its_pane_and_cuts_no_number(width: int) -> None:
+    """The panes of 60, 80, 120 and 200 columns, and what lies between."""
+    state = state_of(sample())
+    for row, column in ((r, c) for r in range(3) for c in range(6)):
+        source = ArmsSource(state, (row, column))
+        lines = [source.line(index, width) for index in range(len(source))]
+        assert all(width_of(line) <= width for line in lines)
+        assert not any("…" in plain(line) for line in lines), [plain(line) for line in lines]
+        assert "DRAM 83 %" in "".join(plain(line) for line in lines) or row
     assert 6 * column_width(width) + 5 <= width
+    assert column_width(width) >= (9 if width >= 59 else 8)
+
+
+def test_an_arm_of_many_pulls_keeps_its_numbers_in_the_narrowest_column() -> None:
+    script = sample()
+    state = state_of(script)
+    state.arms[0, "tiling"] = ArmStatistics(cluster=0, strategy="tiling", pulls=13.0, mean=8.623)
+    source = ArmsSource(state, (0, 0))
+    assert "12 8.6" in plain(source.line(1, 59))
+    assert "12 pulls, mean 8.6" in plain(source.line(4, 59))
+
+
+def test_lines_break_between_parts_else_between_words() -> None:
+    line = text_line(" one two three four  five six seven eight")
+    assert [plain(one) for one in wrap(line, 44, rows=2)] == [" one two three four  five six seven eight"]
+    assert [plain(one) for one in wrap(line, 30, rows=2)] == [" one two three four", "   five six seven eight"]
+    assert [plain(one) for one in wrap(line, 20, rows=3)] == [" one two three four", "   five six seven", "   eight"]
+    assert [plain(one) for one in wrap(line, 20, rows=2)] == [" one two three four", "   five six seven e…"]
+    assert plain(wrap(text_line("x" * 30), 10, rows=2)[0]) == "xxxxxxxxx…"
 
 
 @pytest.mark.parametrize("size", [(60, 10), (120, 30), (22, 4)])

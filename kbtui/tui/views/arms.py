@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kbtui.state.records import PRIOR_PULLS, STRATEGIES, ArmScore, Signature, Strategy
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs as g
-from kbtui.tui.line import Line, LineBuilder, crop, text_line
+from kbtui.tui.line import EMPTY, Line, LineBuilder, crop, text_line, wrap
 from kbtui.tui.views.numbers import percent_text
 from kbtui.tui.views.status import SHORT
 
@@ -102,15 +102,33 @@ def adds_up(score: ArmScore) -> bool:
     return bool(score.bonus) and abs(score.mean + score.bonus - score.score) < 1e-6
 
 
+LABEL = 5
+"""Cells for a cluster's name."""
+RESOURCE = 13
+"""Cells for a cluster's tightest resource: ` DRAM ~100 %` and what parts it from the last arm."""
+COLUMN = 9
+"""Cells of an arm that hold `»12 .38«` and a blank. The resource goes before an arm gets fewer."""
+DESCRIPTION = 2
+"""Rows for what there is to say about the arm under the cursor."""
+
+
 def column_width(width: int) -> int:
     """Cells of one strategy's column, for a pane of that width."""
-    return max(7, min(16, (width - 5 - 9) // len(STRATEGIES)))
+    room = width - LABEL - RESOURCE
+    if room < COLUMN * len(STRATEGIES):
+        return max(7, min(COLUMN, (width - LABEL) // len(STRATEGIES)))
+    return min(16, room // len(STRATEGIES))
+
+
+def has_resources(width: int) -> bool:
+    """Whether the rows of a pane of that width have room for the clusters' tightest resources."""
+    return width - LABEL - column_width(width) * len(STRATEGIES) >= RESOURCE
 
 
 def head_line(width: int, at: int | None) -> Line:
     """The strategies' names, as long as the columns allow; the cursor's column stands out."""
     column = column_width(width)
-    out = LineBuilder().left("", 5)
+    out = LineBuilder().left("", LABEL)
     for index, strategy in enumerate(STRATEGIES):
         name = strategy if len(strategy) < column else SHORT[strategy]
         out.right(name, column - 1, "strong" if index == at else "label").gap()
@@ -120,11 +138,12 @@ def head_line(width: int, at: int | None) -> Line:
 def cluster_line(state: RunState, cells: dict[tuple[int, str], Cell], cluster: int, width: int, at: int | None) -> Line:
     """`c1   1 .40   1 .08 »2 .38« ...   DRAM 83 %`. `at`: the column under the cursor, if it is in this row."""
     column = column_width(width)
-    out = LineBuilder().left(f" c{cluster}", 5, "strong")
+    out = LineBuilder().left(f" c{cluster}", LABEL, "strong")
     for index, strategy in enumerate(STRATEGIES):
         out.extend(_cell_spans(cells[cluster, strategy], column, under_cursor=index == at))
-    resource = tightest(state.signatures.get(cluster))
-    return crop(out.gap().add(resource, "label").line(), width)
+    if has_resources(width):
+        out.gap().add(tightest(state.signatures.get(cluster)), "label")
+    return crop(out.line(), width)
 
 
 def _cell_spans(cell: Cell, column: int, *, under_cursor: bool) -> Line:
@@ -161,9 +180,9 @@ def tightest(signature: Signature | None) -> str:
     return f"{name} {percent_text(reading)}"
 
 
-def describe(cell: Cell, width: int = 200) -> Line:
-    """What there is to say about the arm under the cursor; why it is held back comes before the numbers. What would be cut
-    in the middle of a number is left out."""
+def describe(cell: Cell, resource: str = "") -> Line:
+    """What there is to say about the arm under the cursor; why it is held back comes before the numbers. `resource`: the
+    cluster's tightest, where the rows do not show it."""
     out = LineBuilder().add(f" c{cell.cluster} {cell.strategy}", "strong")
     if cell.held:
         _, role = HELD.get(cell.held, (g.UNKNOWN, "warn"))
@@ -173,13 +192,18 @@ def describe(cell: Cell, width: int = 200) -> Line:
         out.gap(2).add(f"{pulls}, mean {short(cell.mean)}", "label")
     elif not cell.held:
         out.gap(2).add("not played yet", "label")
-    if cell.bonus is not None and cell.score is not None and not cell.held:
+    if resource:
+        out.gap(2).add(resource, "label")
+    if cell.held:
+        return out.line()
+    if cell.bonus is not None and cell.score is not None:
         scaled = cell.mean is not None and cell.believed is not None and abs(cell.believed - cell.mean) > 0.005
         what = "scaled mean" if scaled else "mean"
         out.gap(2).add(f"{what} {short(cell.believed)} + bonus {short(cell.bonus)} = {short(cell.score)}", "label")
-    headroom = f"  headroom {cell.headroom_percent:.0f} %" if cell.headroom_percent is not None else ""
-    if not cell.held and headroom and out.cells + len(headroom) <= width:
-        out.add(headroom, "label")
+    elif cell.chosen or cell.runner_up:
+        out.gap(2).add("chosen last" if cell.chosen else "would have been next", "label")
+    if cell.headroom_percent is not None:
+        out.gap(2).add(f"headroom {cell.headroom_percent:.0f} %", "label")
     return out.line()
 
 
@@ -207,15 +231,22 @@ def choice_text(state: RunState) -> str:
 
 
 def legend(width: int) -> Line:
-    """The signs of the matrix."""
+    """The signs of the matrix, as many as fit whole."""
     out = LineBuilder().add(" pulls mean", "dim")
-    out.gap(2).add(f"{g.NEXT_LEFT}{g.NEXT_RIGHT}", "accent").add(" chosen  ", "dim")
-    out.add("'", "accent").add(" next best  ", "dim").add(g.MASKED, "mask").add(" masked  ", "dim")
-    return crop(out.add(g.BANNED, "ban").add(f" banned  {g.NONE} none", "dim").line(), width)
+    for sign, role, word in (
+        (f"{g.NEXT_LEFT}{g.NEXT_RIGHT}", "accent", "chosen"),
+        ("'", "accent", "next best"),
+        (g.MASKED, "mask", "masked"),
+        (g.BANNED, "ban", "banned"),
+        (g.NONE, "dim", "none"),
+    ):
+        if out.cells + len(f"  {sign} {word}") <= width:
+            out.gap(2).add(sign, role).add(f" {word}", "dim")
+    return out.line()
 
 
 class ArmsSource:
-    """The matrix as a pane shows it: names, one line per cluster, the arm under the cursor, the legend."""
+    """The matrix as a pane shows it: names, one line per cluster, the arm under the cursor in two, the legend."""
 
     def __init__(self, state: RunState, at: tuple[int, int] | None) -> None:
         """`at` is (row, column) of the cursor."""
@@ -225,7 +256,7 @@ class ArmsSource:
         self._cells = cells_of(state)
 
     def __len__(self) -> int:
-        return len(self._clusters) + 3
+        return len(self._clusters) + 2 + DESCRIPTION
 
     def line(self, index: int, width: int) -> Line:
         at_row, at_column = self._at or (None, None)
@@ -235,8 +266,12 @@ class ArmsSource:
             row = index - 1
             here = at_column if row == at_row else None
             return cluster_line(self._state, self._cells, self._clusters[row], width, here)
-        if index == len(self._clusters) + 1:
-            if not self._state.arms and not self._state.scores:
-                return text_line(" no arm has been scored yet", "dim")
-            return crop(describe(self._cells[self._clusters[at_row or 0], STRATEGIES[at_column or 0]], width), width)
-        return legend(width)
+        row = index - len(self._clusters) - 1
+        if row >= DESCRIPTION:
+            return legend(width)
+        if not self._state.arms and not self._state.scores:
+            return text_line(" no arm has been scored yet", "dim") if row == 0 else EMPTY
+        cluster = self._clusters[at_row or 0]
+        resource = "" if has_resources(width) else tightest(self._state.signatures.get(cluster)).replace("?", "")
+        rows = wrap(describe(self._cells[cluster, STRATEGIES[at_column or 0]], resource), width, rows=DESCRIPTION)
+        return rows[row] if row < len(rows) else EMPTY

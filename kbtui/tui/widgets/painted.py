@@ -132,7 +132,7 @@ class PaintedLines(Widget):
     def position_line(self) -> Line:
         """Where one is, when not everything is in sight."""
         total = len(self.source)
-        if total <= self.rows:
+        if total <= self.rows or not self.rows:
             return EMPTY
         return text_line(f"{self.top + 1}-{min(self.top + self.rows, total)} of {total} ", "dim")
 
