@@ -88,6 +88,8 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
         """What was said in toasts, to be read again."""
         self.query_kept = ""
         """The SQL screen's query as it was left, for the next time it is opened."""
+        self.editor_named = False
+        """Whether a person was told which editor opens, where none was chosen by the environment."""
         self.crash: Crash | None = None
         """What is known about the bug that ended the app."""
         self._ticking = False

@@ -107,9 +107,32 @@ async def test_help_lists_every_action() -> None:
         text = "\n".join("".join(span.text for span in item.line) for item in screen._items)
         for action in actions.ACTIONS:
             assert action.help in text
-        runnable = {item.value for item in screen._items if item.value}
+        runnable = {item.value for item in screen._items if item.value.startswith("action:")}
         expected = {f"action:{a.id}" for a in actions.actions_of("cockpit", "any", "tree", "arms")}
         assert runnable == expected
+
+
+async def test_help_is_turned_by_pages_and_shows_a_cut_sentence_whole() -> None:
+    async with drive(sample().events, (80, 24)) as d:
+        await d.press("question_mark")
+        assert f"1 of {len(actions.ACTIONS)}" in d.text
+        rows = [line for line in d.lines if line.startswith("│ ")]
+        last = next(line for line in reversed(rows) if "+dollars" in line)
+        await d.press("pagedown")
+        assert [line for line in d.lines if line.startswith("│ ")][1] == last
+        await d.press(*"from a list")
+        cut = next(action.help for action in actions.ACTIONS if action.help.startswith("choose the arm of the next"))
+        whole = " ".join(line.strip("│ ") for line in d.lines[-10:])
+        assert cut in whole
+
+
+async def test_keys_of_other_places_can_be_looked_at_in_the_help_and_not_run() -> None:
+    async with drive(sample().events, (80, 24)) as d:
+        await d.press("question_mark", "end")
+        assert f"{len(actions.ACTIONS)} of {len(actions.ACTIONS)}" in d.text
+        await d.press("enter")
+        assert "that key belongs to another place" in d.text.replace("\n", " ")
+        assert d.feed.commands == []
 
 
 async def test_help_runs_what_it_lists() -> None:

@@ -185,7 +185,8 @@ async def test_enter_on_a_cell_of_the_matrix_forces_it() -> None:
         cell = d.app.screen.query_one(ArmsView).cell
         assert cell is not None
         assert (cell.cluster, cell.strategy) == (1, "fusion")
-        assert "c1 fusion  not played yet  mean .02 + bonus .65 = .67" in d.text
+        assert "c1 fusion  not played yet" in d.text
+        assert "mean .02 + bonus .65 = .67" in d.text
         await d.press("enter")
         assert d.feed.commands == [c.Force(by=d.feed.commands[0].by, strategy="fusion", cluster=1)]
         await d.press("left", "up")

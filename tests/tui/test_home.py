@@ -412,3 +412,17 @@ async def test_ctrl_c_says_how_to_leave_and_ctrl_q_is_no_key() -> None:
         await h.press("ctrl+q")
         assert h.app.is_running
         assert isinstance(h.app.screen, HomeScreen)
+
+
+async def test_the_form_has_its_keys_and_what_is_wrong_in_the_smallest_terminal() -> None:
+    async with home((60, 16)) as h:
+        await h.press("n")
+        await h.settle()
+        assert "enter start" in h.text
+        assert "1-0 of" not in h.text
+        assert "Problem" in h.text
+        field = h.app.screen.query_one("#field-problem", SafeInput)
+        field.value = "/nowhere/at/all/in/a/folder/that/has/a/rather/long/name"
+        await h.settle()
+        assert "enter start" in h.text
+        assert "rather/long/name" in h.text.replace("│\n│ ", "")

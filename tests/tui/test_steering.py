@@ -366,3 +366,28 @@ async def test_the_palette_forces_arms() -> None:
         await d.press("ctrl+p", *"arm c1 fusion", "enter")
         assert d.feed.commands == []
         assert "read-only" in d.text
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24)])
+async def test_an_editor_that_nobody_chose_is_named_first(
+    size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "nano"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.delenv("EDITOR", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with drive(sample().events, size) as d:
+        lend(d, monkeypatch)
+        await d.press("i")
+        said = " ".join(line.strip("│ ") for line in d.lines)
+        assert "Leave it empty to edit #24 in nano ($EDITOR names another)." in said
+        await d.press("escape", "I")
+        assert isinstance(d.app.screen, ConfirmScreen)
+        assert "Edit #24 in nano?" in d.text
+        await edit(d, ("y",))
+        assert "nothing was changed" in d.text
+        await edit(d)
+        assert not isinstance(d.app.screen, ConfirmScreen)

@@ -189,6 +189,8 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         kind, _, value = chosen.partition(":")
         if kind == "action":
             await self.action_perform(value)
+        elif kind == "elsewhere":
+            self.kbtui.refuse(f"that key belongs to another place: {value}")
         elif kind == "candidate":
             self.kbtui.open_candidate(int(value))
         elif kind == "theme":

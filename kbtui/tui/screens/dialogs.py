@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 
 from textual.app import ComposeResult
 from textual.events import Key
 from textual.widgets import Input
 
-from kbtui.tui.line import EMPTY, Line, LineBuilder, text_line
+from kbtui.tui.line import EMPTY, Line, LineBuilder
 from kbtui.tui.screens.modal import Modal
-from kbtui.tui.widgets.strips import Strip
-
-TEXT_WIDTH = 60
+from kbtui.tui.widgets.strips import Sentences, Strip
 
 
 class ConfirmScreen(Modal[bool]):
@@ -27,19 +24,19 @@ class ConfirmScreen(Modal[bool]):
         self.sure = False
 
     def content(self) -> ComposeResult:
-        yield Strip("Please confirm", id="dialog-text")
+        yield Sentences("Please confirm", id="dialog-text")
+        yield Strip(id="dialog-buttons")
 
     def on_mount(self) -> None:
         super().on_mount()
         self._show()
 
     def _show(self) -> None:
-        lines: list[Line] = [text_line(f" {part}", "strong") for part in textwrap.wrap(self._question, TEXT_WIDTH)]
-        lines += [text_line(f" {part}", "label") for part in textwrap.wrap(self._effect, TEXT_WIDTH)]
+        self.query_one("#dialog-text", Sentences).say((self._question, "strong"), (self._effect, "label"))
         buttons = LineBuilder().gap()
         buttons.add("  no  ", "tab" if self.sure else "tab-active").gap(2)
         buttons.add(f"  {self._yes}  ", "tab-active" if self.sure else "tab")
-        self.query_one("#dialog-text", Strip).set_lines([*lines, EMPTY, buttons.line()])
+        self.query_one("#dialog-buttons", Strip).set_lines([EMPTY, buttons.line(), EMPTY])
 
     def keys_line(self) -> Line:
         out = (
@@ -103,14 +100,13 @@ class PromptScreen(Modal[str]):
         self._check = check
 
     def content(self) -> ComposeResult:
-        yield Strip(self._title, id="dialog-text")
+        yield Sentences(self._title, id="dialog-text")
         yield SafeInput(self._value, id="dialog-input", placeholder=self._word)
-        yield Strip(id="dialog-error")
+        yield Sentences(id="dialog-error", most=3)
 
     def on_mount(self) -> None:
         super().on_mount()
-        lines = [text_line(f" {part}", "label") for part in textwrap.wrap(self._text, TEXT_WIDTH)]
-        self.query_one("#dialog-text", Strip).set_lines(lines)
+        self.query_one("#dialog-text", Sentences).say((self._text, "label"))
         self.set_focus(self.query_one("#dialog-input", SafeInput))
 
     def keys_line(self) -> Line:
@@ -129,6 +125,6 @@ class PromptScreen(Modal[str]):
             return
         problem = self._check(answer) if self._check is not None else ""
         if problem:
-            self.query_one("#dialog-error", Strip).set_lines([text_line(f" {problem}", "bad")])
+            self.query_one("#dialog-error", Sentences).say((problem, "bad"))
             return
         self.dismiss(answer)

@@ -48,7 +48,7 @@ class Injection:
         editor = editor_command()
         text = "A file with your version of the kernel; it is judged like any other candidate."
         if chosen is not None and editor:
-            text += f" Leave it empty to edit #{chosen.id} in {Path(editor[0]).name}."
+            text += f" Leave it empty to edit #{chosen.id} in {editor_name(editor)}."
         ask = PromptScreen("Inject a candidate", text, "file", check=file_problem, empty_ok=True)
         self.kbtui.push_screen(ask, self._inject)
 
@@ -74,10 +74,26 @@ class Injection:
         if not editor:
             self.kbtui.tell("no editor was found: set EDITOR, or inject a file", "warning")
             return
+        if not editor_is_chosen() and not self.kbtui.editor_named:
+            self._name_editor(editor, chosen)
+            return
         folder = Path(tempfile.mkdtemp(prefix="kbtui-edit-"))  # of the user alone, like the file in it
         file = folder / f"c{chosen.id}.py"
         file.write_text(chosen.source, encoding="utf-8", errors="surrogatepass")
         await self._edit(editor, file, chosen)
+
+    def _name_editor(self, editor: list[str], chosen: Candidate) -> None:
+        """Say once which editor comes, since nobody has chosen it, before the terminal is given to it."""
+        from kbtui.tui.screens.dialogs import ConfirmScreen
+
+        async def answered(sure: bool | None) -> None:
+            if sure:
+                self.kbtui.editor_named = True
+                await self.do_edit()
+
+        name = Path(editor[0]).name
+        effect = "Neither $VISUAL nor $EDITOR is set; `export EDITOR=...` before kbtui starts chooses another one."
+        self.kbtui.push_screen(ConfirmScreen(f"Edit #{chosen.id} in {name}?", effect, "edit"), answered)
 
     async def _edit(self, editor: list[str], file: Path, chosen: Candidate) -> None:
         if not await self._run_editor(editor, file):
@@ -129,6 +145,17 @@ class Injection:
         if ended.returncode:
             app.tell(f"{Path(editor[0]).name} ended with status {ended.returncode}: nothing is injected", "warning")
         return ended.returncode == 0
+
+
+def editor_name(editor: list[str]) -> str:
+    """The editor as people call it, and how to have another where nobody has chosen this one."""
+    name = Path(editor[0]).name
+    return name if editor_is_chosen() else f"{name} ($EDITOR names another)"
+
+
+def editor_is_chosen() -> bool:
+    """Whether $VISUAL or $EDITOR says which editor is meant."""
+    return bool(editor_command({name: os.environ.get(name, "") for name in ("VISUAL", "EDITOR")} | {"PATH": ""}))
 
 
 def editor_command(environment: dict[str, str] | None = None) -> list[str]:

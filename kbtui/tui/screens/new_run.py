@@ -21,7 +21,7 @@ from kbtui.tui.screens.dialogs import SafeInput
 from kbtui.tui.screens.modal import Modal
 from kbtui.tui.views import code
 from kbtui.tui.widgets.line_view import LineView
-from kbtui.tui.widgets.strips import Strip
+from kbtui.tui.widgets.strips import Sentences, Strip
 
 DIALOG_COLUMNS = 96
 """Columns of a large dialog at most, as the style says."""
@@ -65,7 +65,7 @@ class NewRunScreen(Modal[str]):
             with Container(classes="field"):
                 yield Strip(id=f"label-{field.flag}", classes="field-label")
                 yield SafeInput(id=f"field-{field.flag}")
-        yield Strip(id="dialog-error")
+        yield Sentences(id="dialog-error", most=3)
         yield LineView("Problem", id="preview")
 
     def on_mount(self) -> None:
@@ -164,7 +164,7 @@ class NewRunScreen(Modal[str]):
         )
 
     def _say(self, text: str, role: str) -> None:
-        self.query_one("#dialog-error", Strip).set_lines([text_line(f" {text}", role)])
+        self.query_one("#dialog-error", Sentences).say((text, role))
 
     # ------------------------------------------------------------ starting
 

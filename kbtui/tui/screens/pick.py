@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import textwrap
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
-from textual.events import Key
+from textual.events import Key, Resize
 
 from kbtui.tui.actions import ACTIONS, PLACES, Action, key_name
 from kbtui.tui.keymap import Keymap
-from kbtui.tui.line import Line, LineBuilder, Lines, plain, text_line
+from kbtui.tui.line import EMPTY, Line, LineBuilder, Lines, plain, text_line, width_of, wrap
 from kbtui.tui.screens.modal import Modal
 from kbtui.tui.views.arms import Cell, cells_of, short
 from kbtui.tui.views.log import LEVELS
@@ -31,14 +32,18 @@ if TYPE_CHECKING:
 CANDIDATES_MOST = 2000
 """Candidates in the palette, newest first."""
 MESSAGE_WIDTH = 78
+WHOLE = 2
+"""Rows for the sentence of a line that is cut."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One line of a list. `value` "" is a heading, which cannot be chosen."""
+    """One line of a list. `value` "" is a heading, which cannot be chosen. `about`: the sentence in the line, which is shown
+    whole below the list where the line is cut."""
 
     line: Line
     value: str = ""
+    about: str = ""
 
 
 class PickList(LineView):
@@ -64,11 +69,36 @@ class PickList(LineView):
             if self.cursor <= 1:
                 self.jump(0)
 
+    def do_page_up(self) -> None:
+        self._page(-1)
+
+    def do_page_down(self) -> None:
+        self._page(1)
+
+    def _page(self, way: int) -> None:
+        """Turn the view by a page; the cursor keeps its row in it."""
+        lines = max(self.rows - 1, 1) * way
+        self.top = max(0, min(self.top + lines, self._last_top()))
+        self._go(lines)
+
+    def position_line(self) -> Line:
+        """Which of the things that can be chosen the cursor is on, when not everything is in sight."""
+        if len(self.source) <= self.rows or not self.rows:
+            return EMPTY
+        places = [at for at, item in enumerate(self.items) if item.value]
+        return text_line(f"{bisect_right(places, self.cursor)} of {len(places)} ", "dim") if places else EMPTY
+
     def _nearest(self, index: int, way: int) -> int:
         """The first item that can be chosen from `index` on, going `way` first."""
         ahead = range(index, len(self.items) if way > 0 else -1, way)
         behind = range(index, -1 if way > 0 else len(self.items), -way)
         return next((i for i in (*ahead, *behind) if 0 <= i < len(self.items) and self.items[i].value), 0)
+
+    @property
+    def about(self) -> str:
+        """The sentence of the line under the cursor if the line is cut, else ""."""
+        item = self.items[self.cursor] if self.cursor < len(self.items) else None
+        return item.about if item is not None and width_of(item.line) > self.size.width else ""
 
     @property
     def chosen(self) -> str:
@@ -89,12 +119,29 @@ class PickScreen(Modal[str]):
     def content(self) -> ComposeResult:
         yield Strip(id="typed")
         yield PickList(self._title)
+        yield Strip(id="whole")
 
     def on_mount(self) -> None:
         super().on_mount()
         pick = self.query_one(PickList)
         self.set_focus(pick)
         self._narrow()
+        self.call_after_refresh(self._say_whole)
+
+    def on_resize(self, event: Resize) -> None:
+        super().on_resize(event)
+        self.call_after_refresh(self._say_whole)
+
+    def on_line_view_chosen(self, message: LineView.Chosen) -> None:
+        message.stop()
+        self._say_whole()
+
+    def _say_whole(self) -> None:
+        """Below the list, the sentence that its line has no room for. The rows are there as soon as any line is cut, so that
+        the list does not jump."""
+        pick, strip = self.query_one(PickList), self.query_one("#whole", Strip)
+        strip.display = any(item.about and width_of(item.line) > pick.size.width for item in self._items)
+        strip.set_lines(wrap(text_line(f" {pick.about}", "text"), max(strip.size.width, 20), rows=WHOLE, indent=1))
 
     def keys_line(self) -> Line:
         out = (
@@ -121,6 +168,7 @@ class PickScreen(Modal[str]):
         pick = self.query_one(PickList)
         pick.cursor = 0 if words and moved else pick.cursor
         pick.show_items(items or [Item(text_line(f" {self._empty}", "dim"))])
+        self._say_whole()
 
     def do_choose(self) -> None:
         chosen = self.query_one(PickList).chosen
@@ -142,11 +190,11 @@ def _fits(item: Item, words: list[str]) -> bool:
 def _action_item(action: Action, keymap: Keymap) -> Item:
     keys = ", ".join(key_name(key) for key in keymap.keys_of(action))
     out = LineBuilder().add(" ").left(keys, 13, "key").left(action.label, 14, "strong").add(action.help, "label")
-    return Item(out.line(), f"action:{action.id}")
+    return Item(out.line(), f"action:{action.id}", action.help)
 
 
 def help_screen(screen: KbtuiScreen[Any]) -> PickScreen:
-    """Every action, those of the place one comes from first. Actions of other places are listed and cannot be run."""
+    """Every action, those of the place one comes from first. Actions of other places can be looked at and not be run."""
     first = [place for place in (*screen.PLACES, *screen.extra_places) if place in PLACES]
     items: list[Item] = []
     for place in [*first, *(place for place in PLACES if place not in first)]:
@@ -154,7 +202,7 @@ def help_screen(screen: KbtuiScreen[Any]) -> PickScreen:
         for action in ACTIONS:
             if action.place == place:
                 item = _action_item(action, screen.kbtui.keys)
-                items.append(item if place in first else Item(item.line))
+                items.append(item if place in first else replace(item, value=f"elsewhere:{PLACES[place]}"))
     return PickScreen("Help: every key; enter runs the chosen action", items, "no action has all these words")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
+
+from kbtui.text import clean_line
 from kbtui.tui.actions import footer_of, key_name
 from kbtui.tui.keymap import Keymap
-from kbtui.tui.line import Line, LineBuilder, Lines, text_line
+from kbtui.tui.line import Line, LineBuilder, Lines, crop, text_line
 from kbtui.tui.widgets.line_view import LineView
 
 LEAST_COLUMNS = 60
@@ -16,6 +19,34 @@ class Strip(LineView, can_focus=False):
 
     def set_lines(self, lines: list[Line]) -> None:
         self.show(Lines(lines))
+
+
+class Sentences(Strip):
+    """Sentences in as many rows as they need, up to `most` if that is not 0; one row where there are none."""
+
+    def __init__(self, title: str = "", *, id: str, most: int = 0) -> None:
+        super().__init__(title, id=id)
+        self._most = most
+        self._parts: tuple[tuple[str, str], ...] = ()
+
+    def say(self, *parts: tuple[str, str]) -> None:
+        """Show (sentence, role) pairs, each wrapped to the width."""
+        self._parts = parts
+        if not self.size.width:
+            return  # not laid out yet: the resize that comes says it
+        room = max(self.size.width - 2, 20)
+        lines = [text_line(f" {row}", role) for text, role in parts for row in textwrap.wrap(clean_line(text), room)]
+        shown = lines[: self._most] if self._most else lines
+        if len(shown) < len(lines):
+            shown[-1] = crop(LineBuilder().extend(shown[-1]).to(room).add("  ").line(), room + 1)
+        rows = max(len(shown) + self.header_rows, 1)
+        if self.styles.height is None or self.styles.height.value != rows:
+            self.styles.height = rows
+        self.set_lines(shown)
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.say(*self._parts)
 
 
 class Footer(Strip):
