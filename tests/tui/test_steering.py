@@ -16,6 +16,7 @@ from kbtui.state import events as e
 from kbtui.state import records as r
 from kbtui.state.acts import nothing_left
 from kbtui.state.run_state import RunState
+from kbtui.tui.line import plain
 from kbtui.tui.screens.candidate import CandidateScreen
 from kbtui.tui.screens.cockpit import CockpitScreen
 from kbtui.tui.screens.dialogs import ConfirmScreen, PromptScreen, SafeInput
@@ -23,6 +24,7 @@ from kbtui.tui.screens.injection import editor_command, syntax_problem
 from kbtui.tui.screens.pick import PickScreen
 from kbtui.tui.screens.steering import stepped, work_at
 from kbtui.tui.session import who
+from kbtui.tui.widgets.strips import Sentences
 from kbtui.tui.widgets.tree_view import TreeView
 
 PROMPT = (r.Message("system", "Be quick."), r.Message("user", "Make this kernel faster:\n    x = 1"))
@@ -382,7 +384,8 @@ async def test_an_editor_that_nobody_chose_is_named_first(
     async with drive(sample().events, size) as d:
         lend(d, monkeypatch)
         await d.press("i")
-        said = " ".join(line.strip("│ ") for line in d.lines)
+        text = d.app.screen.query_one("#dialog-text", Sentences)
+        said = " ".join(plain(text.source.line(at, 0)).strip() for at in range(text.rows))
         assert "Leave it empty to edit #24 in nano ($EDITOR names another)." in said
         await d.press("escape", "I")
         assert isinstance(d.app.screen, ConfirmScreen)
