@@ -6,6 +6,8 @@ foreign text included; so the layout is the same in both.
 
 from __future__ import annotations
 
+import re
+
 BEST = "★"
 GOOD = "✓"
 BAD = "✗"
@@ -30,6 +32,7 @@ BAR = "▌"
 DOT = "•"
 BY_PERSON = "›"
 STEEP = "╱"
+CUT = "…"
 SPARK = "▁▂▃▄▅▆▇█"
 
 TWINS: dict[str, str] = {
@@ -69,14 +72,14 @@ TWINS: dict[str, str] = {
     "┌": ".",
     "┤": "|",
     "┬": "+",
-    "…": "~",
+    CUT: ".",
     "→": ">",
     "←": "<",
     "↑": "^",
     "×": "x",
     "µ": "u",
     "μ": "u",
-    "±": "~",
+    "±": "+",
     "°": "'",
     "Σ": "S",
     "≤": "<",
@@ -87,6 +90,8 @@ TWINS: dict[str, str] = {
 """Glyph -> twin. Every glyph that the cockpit paints of its own accord is here; a test holds that."""
 
 _TABLE = str.maketrans(TWINS)
+_CUT_END = re.compile(f"[!-~\u00b5]{CUT}(?= *$)")
+"""The last character of one cell before the ellipsis of a cut, and that."""
 
 
 def to_ascii(text: str) -> str:
@@ -95,7 +100,8 @@ def to_ascii(text: str) -> str:
         return text
     from rich.cells import cell_len
 
-    known = text.translate(_TABLE)
+    # A tilde would look like a modelled number, and one dot like the end of a sentence; two keep the width.
+    known = _CUT_END.sub("..", text).translate(_TABLE)
     if known.isascii():
         return known
     return "".join(c if c.isascii() else "^" if "\u2400" <= c <= "\u2421" else "?" * cell_len(c) for c in known)

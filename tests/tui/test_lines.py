@@ -110,6 +110,14 @@ def test_ascii_keeps_the_width() -> None:
         assert cell_len(glyphs.to_ascii(text)) == cell_len(text)
 
 
+def test_a_cut_looks_like_no_modelled_number() -> None:
+    assert glyphs.to_ascii("DRAM ~77…") == "DRAM ~7.."
+    assert glyphs.to_ascii("evict_first on…  ") == "evict_first o..  "
+    assert glyphs.to_ascii("…") == "."
+    assert glyphs.to_ascii("漢…") == "??."
+    assert [glyph for glyph, twin in glyphs.TWINS.items() if twin == "~"] == []
+
+
 def test_roles_and_their_styles_are_the_same() -> None:
     style = (PACKAGE / "styles" / "roles.tcss").read_text(encoding="utf-8")
     assert set(re.findall(r"^\.role--([a-z-]+) ", style, re.MULTILINE)) == set(ROLES)
