@@ -106,5 +106,9 @@ def plural(count: int, noun: str) -> str:
 
 
 def time_text(ms: float) -> str:
-    """A time in milliseconds for people, to three digits: `33.5 µs`, `1.42 ms`."""
-    return f"{ms * 1000:.3g} µs" if ms < 1 else f"{ms:.3g} ms"
+    """A duration in milliseconds for people, to three digits at most: `33.5 µs`, `132 µs`, `1.42 ms`, `2.5 s`."""
+    if ms < 1.0:
+        return f"{ms * 1e3:.1f} µs" if ms < 0.1 else f"{ms * 1e3:.0f} µs"
+    if ms < 1000.0:
+        return f"{ms:.3g} ms" if ms < 100 else f"{ms:.0f} ms"
+    return f"{ms / 1e3:.1f} s"

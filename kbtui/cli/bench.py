@@ -14,6 +14,7 @@ from kbtui.cli.output import Column
 from kbtui.cli.runs import AsJson
 from kbtui.config import load_settings
 from kbtui.errors import HistoryError, UsageError
+from kbtui.text import plural
 
 if TYPE_CHECKING:
     from kbtui.bench.rows import Row
@@ -101,7 +102,11 @@ def bench(
     folder = folder_of(benchmark, out)
     problems = chosen(find_suite(suite), names(kernels), shard)
     rows = run(benchmark, problems, folder, resume=resume, report=_Progress(len(problems)))
-    title = f"{suite}, {method}, {iterations} pulls for each kernel, {rows[0].device or base.device}" if rows else suite
+    title = (
+        f"{suite}, {method}, {plural(iterations, 'pull')} for each kernel, {rows[0].device or base.device}"
+        if rows
+        else suite
+    )
     write_tables(folder, title, rows)
     try:
         keep_rows(rows)
@@ -158,6 +163,6 @@ def _print(rows: list[Row], folder: Path, files: Replies | None) -> None:
     output.line(f"table.md, rows.csv and results.json are in {folder}")
     if files is not None and found.waiting:
         output.line(
-            f"{found.waiting} kernels wait: answer the prompts in {files.prompts} by files of the same names in"
+            f"{plural(found.waiting, 'kernel')} to go: answer the prompts in {files.prompts} by files of the same names in"
         )
         output.line(f"{files.replies}, then run the same command with --resume")

@@ -12,6 +12,7 @@ from kbtui.cli.output import Column
 from kbtui.cli.runs import AsJson
 from kbtui.config import load_settings
 from kbtui.errors import UsageError
+from kbtui.text import plural
 
 if TYPE_CHECKING:
     from kbtui.engine.check import Checked
@@ -124,7 +125,7 @@ def _print(checked: Checked, subject: str) -> None:
     if checked.subject == "reference":
         output.line("a model writes the first one: kbtui run PROBLEM --generator llm --model PROVIDER/NAME")
         return
-    output.line(f"{checked.cases_checked} cases checked in {checked.seconds:.1f} s")
+    output.line(f"{plural(checked.cases_checked, 'case')} checked in {checked.seconds:.1f} s")
     _print_worst(checked)
     for text in checked.not_checked:
         output.line(text if "not checked" in text else f"not checked: {text}")

@@ -67,7 +67,7 @@ def summary_lines(summary: Summary) -> list[str]:
     made = f"{plural(summary.pulls, 'pull')}, {plural(summary.candidates, 'candidate')}, {summary.correct} correct"
     lines = ["", f"{summary.run_id}: {made}; stopped by {summary.stopped_by}"]
     if summary.cost_usd or summary.tokens:
-        lines.append(f"cost ${summary.cost_usd:.2f}, {summary.tokens} tokens")
+        lines.append(f"cost ${summary.cost_usd:.2f}, {plural(summary.tokens, 'token')}")
     if summary.best is None:
         return [*lines, "no candidate was verified and timed"]
     if summary.baseline_id:

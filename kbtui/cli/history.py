@@ -12,6 +12,7 @@ from kbtui.cli.comparing import compare
 from kbtui.cli.keeping import import_, prune
 from kbtui.cli.output import Column
 from kbtui.cli.runs import AsJson, Chosen, RunOrNewest, fitting, print_runs
+from kbtui.text import plural
 
 if TYPE_CHECKING:
     from kbtui.history.database import History, Table
@@ -158,7 +159,7 @@ def _write(query: str, file: Path, overwrite: bool) -> None:
 
     require_writable(file, overwrite=overwrite)
     history = _up_to_date()
-    output.line(f"{write_answer(history, query, file)} rows in {file}")
+    output.line(f"{plural(write_answer(history, query, file), 'row')} in {file}")
 
 
 def _text(value: str) -> str:
@@ -172,7 +173,7 @@ def rebuild() -> None:
     history = History()
     events = history.rebuild()
     _note_unreadable(history)
-    output.line(f"{events} events in {history.path}")
+    output.line(f"{plural(events, 'event')} in {history.path}")
 
 
 def _ask(query: str) -> Table:

@@ -13,7 +13,7 @@ from pathlib import Path
 from kbtui import paths
 from kbtui.doctor.finding import Finding
 from kbtui.errors import KbtuiError
-from kbtui.text import clean_line
+from kbtui.text import clean_line, plural
 
 NETWORK_FILESYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "fuse.sshfs", "9p", "afs"})
 LEAST_FREE_BYTES = 1 << 30
@@ -90,4 +90,4 @@ def database_finding() -> Finding:
         runs = History().sql("select count(*) from runs").rows[0][0]
     except KbtuiError as error:
         return Finding("history", "limits", f"duckdb {version}: {error}")
-    return Finding("history", "ok", f"duckdb {version}, {file}, {runs} runs")
+    return Finding("history", "ok", f"duckdb {version}, {file}, {plural(runs, 'run')}")

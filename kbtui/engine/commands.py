@@ -159,13 +159,13 @@ def _set_budget(state: RunState, _: Policy, command: c.SetBudget) -> Answer:
         parts.append(f"${command.budget_usd:.2f}, ${state.cost_usd:.2f} spent")
     if command.tokens is not None:
         _require(command.tokens >= 1, f"{command.tokens} tokens: a budget needs at least 1")
-        parts.append(f"{command.tokens} tokens, {state.tokens} spent")
+        parts.append(f"{plural(command.tokens, 'token')}, {state.tokens:,} spent")
     if command.minutes is not None:
         _require(command.minutes > 0, f"{command.minutes:g} minutes: a run needs some time")
         parts.append(f"{command.minutes:g} minutes, {state.elapsed / 60:.1f} gone")
     if command.patience is not None:
         _require(command.patience >= 1, f"{command.patience} pulls without a gain: a run needs at least 1")
-        parts.append(f"{command.patience} pulls without a gain, {pulls_without_gain(state)} so far")
+        parts.append(f"{plural(command.patience, 'pull')} without a gain, {pulls_without_gain(state)} so far")
     event = e.BudgetChanged(
         by=command.by,
         iterations=command.iterations,

@@ -24,7 +24,7 @@ from kbtui.state.records import (
     Verification,
 )
 from kbtui.state.run_state import Candidate, RunState
-from kbtui.text import clean_line
+from kbtui.text import clean_line, plural
 
 CARD_VERSION = 1
 MOST_BYTES = 8 << 20
@@ -197,7 +197,7 @@ def page(card: Card) -> str:
         *(f"signature    {name} {_reading(card, name)}" for name in ("sm", "dram", "l2")),
         *(f"isolation    {name}: {state}" for name, state in sorted(card.isolation.items())),
         *(f"version      {name} {version}" for name, version in sorted(card.versions.items())),
-        f"spent        {card.tokens} tokens, {card.cost_usd:.4f} USD in the run",
+        f"spent        {plural(card.tokens, 'token')}, {card.cost_usd:.4f} USD in the run",
     ]
     return "".join(clean_line(line) + "\n" for line in lines)
 
@@ -232,13 +232,15 @@ def _noise(card: Card) -> str:
 
 def _correctness(card: Card) -> list[str]:
     found = card.verification
-    lines = [f"correct      on {found.cases_checked} cases, seed {card.seed}"]
+    lines = [f"correct      on {plural(found.cases_checked, 'case')}, seed {card.seed}"]
     if found.error is not None and found.allowed is not None:
         lines.append(f"error        {found.error:.3g} where {found.allowed:.3g} is allowed, on {found.worst_case}")
     lines.append(f"allowed      {card.tolerance_origin}")
     if card.hidden is not None:
         hidden = card.hidden
-        lines.append(f"hidden       {hidden.verdict} on {hidden.cases_checked} cases nothing had seen, {hidden.detail}")
+        lines.append(
+            f"hidden       {hidden.verdict} on {plural(hidden.cases_checked, 'case')} nothing had seen, {hidden.detail}"
+        )
     else:
         lines.append("hidden       not run")
     lines.append(f"self-test    {card.mutants or 'not run in the run: kbtui check --evidence runs it'}")

@@ -83,7 +83,10 @@ def summary(state: RunState) -> Pairs:
         ("candidates", Cell(f"{len(state.candidates)}, {len(state.frontier)} correct", "num")),
         (
             "spent",
-            Cell(f"{n.money_text(state.cost_usd)}, {state.tokens:,} tokens, {n.duration_text(state.elapsed)}", "num"),
+            Cell(
+                f"{n.money_text(state.cost_usd)}, {n.plural(state.tokens, 'token')}, {n.duration_text(state.elapsed)}",
+                "num",
+            ),
         ),
         ("state", Cell(f"stopped by {state.stopped_by}" if state.stopped_by else state.status)),
     ]
@@ -123,11 +126,11 @@ def _limits(state: RunState) -> str:
     if state.budget_usd is not None:
         parts.append(n.money_text(state.budget_usd))
     if state.budget_tokens is not None:
-        parts.append(f"{state.budget_tokens:,} tokens")
+        parts.append(n.plural(state.budget_tokens, "token"))
     if state.budget_s is not None:
         parts.append(f"{state.budget_s / 60:g} minutes")
     if state.patience is not None:
-        parts.append(f"{state.patience} pulls without a gain")
+        parts.append(f"{n.plural(state.patience, 'pull')} without a gain")
     return ", ".join(parts)
 
 

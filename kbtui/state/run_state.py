@@ -27,7 +27,7 @@ from kbtui.state.records import (
     Timing,
     Verification,
 )
-from kbtui.text import clean_line
+from kbtui.text import clean_line, plural
 
 LOG_LINES = 2000
 """Log lines kept in memory; the journal has them all."""
@@ -180,11 +180,11 @@ class LogLine(msgspec.Struct, frozen=True):
 
 def _budget_text(event: e.BudgetChanged) -> str:
     parts = [
-        f"{event.iterations} pulls" if event.iterations is not None else "",
+        plural(event.iterations, "pull") if event.iterations is not None else "",
         f"${event.budget_usd:.2f}" if event.budget_usd is not None else "",
-        f"{event.budget_tokens} tokens" if event.budget_tokens is not None else "",
+        plural(event.budget_tokens, "token") if event.budget_tokens is not None else "",
         f"{event.budget_s / 60:g} minutes" if event.budget_s is not None else "",
-        f"{event.patience} pulls without a gain" if event.patience is not None else "",
+        f"{plural(event.patience, 'pull')} without a gain" if event.patience is not None else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -405,7 +405,9 @@ class RunState:
         }
         for candidate in self.candidates.values():
             candidate.cluster = self.labels.get(candidate.id)
-        self._say(event, f"{len(set(event.labels.values()))} clusters of {len(event.labels)} candidates")
+        self._say(
+            event, f"{plural(len(set(event.labels.values())), 'cluster')} of {plural(len(event.labels), 'candidate')}"
+        )
 
     def _masked(self, event: e.Masked) -> None:
         self.signatures = dict(event.signatures)

@@ -75,7 +75,7 @@ def test_compare_prints_both_and_says_what_is_not_compared(two: None, capsys: Ca
 )
 def test_rows_go_to_parquet_with_their_types(arguments: list[str], rows: int, two: None, capsys: Capture) -> None:
     assert program.main(["history", *arguments, "-o", "out.parquet"]) == 0
-    assert capsys.readouterr().out == f"{rows} rows in out.parquet\n"
+    assert capsys.readouterr().out == f"{rows} {'row' if rows == 1 else 'rows'} in out.parquet\n"
     found = duckdb.sql("select * from 'out.parquet'")
     assert len(found.fetchall()) == rows
     if arguments[0] == "sql":

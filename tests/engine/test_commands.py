@@ -342,7 +342,7 @@ async def test_the_budget_can_be_changed_and_ends_the_run() -> None:
         assert "at least 1" in await here.refused(c.SetBudget(by=ME, tokens=0))
         assert "some time" in await here.refused(c.SetBudget(by=ME, minutes=0.0))
         text = await here.tell(c.SetBudget(by=ME, tokens=5000, minutes=2.5, patience=900))
-        assert text.startswith("the run may use 5000 tokens, 10 spent and 2.5 minutes, 0.0 gone and 900 pulls without")
+        assert text.startswith("the run may use 5,000 tokens, 10 spent and 2.5 minutes, 0.0 gone and 900 pulls without")
         assert (here.state.budget_tokens, here.state.budget_s, here.state.patience) == (5000, 150.0, 900)
         assert await here.tell(c.SetBudget(by=ME, iterations=3)) == "the run may use 3 pulls, 1 done"
         await here.tell(c.Resume(by=ME))

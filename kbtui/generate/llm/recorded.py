@@ -19,6 +19,7 @@ from kbtui.generate.llm.settings import LlmSettings, Weighted
 from kbtui.state import events as e
 from kbtui.state.records import Scalar
 from kbtui.state.run_state import RunState
+from kbtui.text import plural
 
 FOLDER = Path(__file__).resolve().parents[1] / "recordings"
 """Recordings that come with kbtui, one per problem."""
@@ -149,7 +150,7 @@ def backend_of(recording: Recording) -> OpenBackend:
             tariff=Free(),
             longest_reply=lambda _: None,
             versions={"recording": recording.name},
-            notice=f"replays {len(recording.replies)} replies of {recording.name}{label}",
+            notice=f"replays {plural(len(recording.replies), 'reply')} of {recording.name}{label}",
         )
 
     return open_backend
