@@ -104,7 +104,7 @@ def test_too_much_shared_memory_is_refused_with_both_numbers():
     compilation = read_compilation(reply(kernel(shared_bytes=300_000)), H200, CASES, 0.0)
     assert not compilation.ok
     assert compilation.outcome == "invalid"
-    assert "300000" in compilation.reason
+    assert "300,000" in compilation.reason
     assert "232448" in compilation.reason
 
 
