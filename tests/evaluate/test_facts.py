@@ -105,7 +105,7 @@ def test_too_much_shared_memory_is_refused_with_both_numbers():
     assert not compilation.ok
     assert compilation.outcome == "invalid"
     assert "300,000" in compilation.reason
-    assert "232448" in compilation.reason
+    assert "232,448" in compilation.reason
 
 
 @pytest.mark.parametrize(
