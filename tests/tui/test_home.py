@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from textual.pilot import Pilot
-from tui_drive import COLOURS, SIZES, screen_lines
+from tui_drive import COLOURS, SIZES, screen_lines, settle
 from tui_sample import ScriptedFeed, sample
 
 from kbtui import paths
@@ -59,10 +59,7 @@ class Home:
         await self.settle()
 
     async def settle(self) -> None:
-        await self.pilot.pause()
-        await self.app.workers.wait_for_complete()
-        for _ in range(3):
-            await self.pilot.pause()
+        await settle(self.app, self.pilot)
 
 
 @asynccontextmanager

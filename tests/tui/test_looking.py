@@ -14,12 +14,13 @@ from kbtui.state import events as e
 from kbtui.state import records as r
 from kbtui.state.run_state import RunState
 from kbtui.tui.app import KbtuiApp
-from kbtui.tui.line import plain
+from kbtui.tui.line import Lines, plain
 from kbtui.tui.newcomer import Newcomer
 from kbtui.tui.views.code import side_lines
 from kbtui.tui.views.curve import axes_of, curve_lines
 from kbtui.tui.views.offence import offending_lines
 from kbtui.tui.views.roofline import points_of, roofline_lines
+from kbtui.tui.widgets.log_view import LogView
 from kbtui.tui.widgets.plot_view import PlotView
 
 
@@ -225,6 +226,25 @@ async def test_the_log_is_narrowed_by_level() -> None:
         assert "429" not in log
         await d.press("w")
         assert "banned c1" in d.text
+
+
+async def test_the_log_fills_its_pane_however_late_the_pane_is_laid_out() -> None:
+    async with drive(sample().events) as d:
+        log = d.app.screen.query_one(LogView)
+        source, rows = log.source, log.rows
+        # what a first look finds that comes before the first layout: no rows
+        log.display = False
+        await d.settle()
+        log.show(Lines([]))
+        assert log.rows == 0
+        log.show(source)
+        log.display = True
+        await d.settle()
+        assert log.top == len(source) - rows
+        for height in (24, 50, 30):
+            await d.pilot.resize_terminal(120, height)
+            await d.settle()
+            assert log.top == len(source) - log.rows, f"the pane is full at {height} rows"
 
 
 # ---------------------------------------------------------------- screenshots, first steps, the journal's prompts

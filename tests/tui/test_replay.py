@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from textual.pilot import Pilot
-from tui_drive import COLOURS, SIZES, screen_lines
+from tui_drive import COLOURS, SIZES, screen_lines, settle
 from tui_sample import sample
 
 from kbtui import clock, paths
@@ -50,10 +50,7 @@ class Replay:
         await self.settle()
 
     async def settle(self) -> None:
-        await self.pilot.pause()
-        await self.app.workers.wait_for_complete()
-        await self.app.tick()
-        await self.pilot.pause()
+        await settle(self.app, self.pilot)
 
 
 @asynccontextmanager

@@ -16,6 +16,8 @@ from kbtui.tui.terminal import Terminal
 
 SIZES = ((80, 24), (120, 40), (200, 50))
 COLOURS = Terminal(ascii=False, colours="many")
+LOOKS = 20
+"""At most so many looks at a screen that does not stand still."""
 
 
 @dataclass
@@ -41,17 +43,33 @@ class Drive:
 
     async def settle(self) -> None:
         """Let a tick pass: what the feed holds is folded and painted."""
-        await self.pilot.pause()
-        await self.app.tick()
-        await self.app.workers.wait_for_complete()
-        # a toast goes through two messages and a mount before it is on the screen
-        for _ in range(3):
-            await self.pilot.pause()
+        await settle(self.app, self.pilot)
 
     async def play(self, *events: Event) -> None:
         """Let the run go on."""
         self.feed.waiting.extend(events)
         await self.settle()
+
+
+async def settle(app: KbtuiApp, pilot: Pilot[int]) -> None:
+    """Wait until a whole tick has passed, no worker works, and three looks at the screen find the same.
+
+    A fixed number of pauses is not enough where others want the processor: a layout, a toast or what is painted after a
+    refresh takes one more. A screen that never stands still (a run that plays) is looked at `LOOKS` times.
+    """
+    await pilot.pause()
+    while app._ticking:  # the timer's tick is in the middle: another one would do nothing and return at once
+        await pilot.pause(0.001)
+    await app.tick()
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+    seen, same = screen_lines(app), 0
+    for _ in range(LOOKS):
+        await pilot.pause()
+        before, seen = seen, screen_lines(app)
+        same = same + 1 if seen == before and not app.screen._layout_required else 0
+        if same == 2:
+            return
 
 
 def screen_lines(app: KbtuiApp) -> list[str]:

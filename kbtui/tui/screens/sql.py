@@ -24,12 +24,20 @@ from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.strips import Footer, Strip
 
 if TYPE_CHECKING:
+    from textual.worker import Worker
+
     from kbtui.history.asking import Stopper, Table
 
 ROWS_MOST = 10_000
 """Rows that are fetched for the screen; a file gets all of them."""
 WIDE = 100
 """Columns from which the schema stands beside the query."""
+AGAIN_S = 0.05
+"""A query that does not end is told to again after so long."""
+STOPPING_S = 10.0
+"""How long a query is told to end; esc again tells it again."""
+LEAVING_S = 2.0
+"""How long a screen that is left waits for its query."""
 FIRST = "select place, problem, device, timing, run_id, ratio, estimate, cost_usd from leaderboard where place = 1"
 
 
@@ -49,6 +57,9 @@ class SqlScreen(KbtuiScreen[None]):
         super().__init__()
         self.stopper: Stopper | None = None
         """The query that runs now."""
+        self._query: asyncio.Task[Table] | None = None
+        """The thread that runs it: it outlives the worker that waits for it."""
+        self._waiting: Worker[None] | None = None
         self._asked = ""
         self._said: Line = EMPTY
         self._answer: AnswerSource | None = None
@@ -71,10 +82,11 @@ class SqlScreen(KbtuiScreen[None]):
         self.query_one("#schema", ListView).show(SchemaSource())
         self.query_one("#answer", ListView).show(_hint())
 
-    def on_unmount(self) -> None:
-        # the program could not end before the query did
-        if self.stopper is not None:
-            self.stopper.stop()
+    async def on_unmount(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()  # there is nowhere left to show the answer
+        # the program could not end before the query did, and the file is free for others once the screen is gone
+        await self._end_query(LEAVING_S)
 
     def on_resize(self, event: Resize) -> None:
         super().on_resize(event)
@@ -112,14 +124,15 @@ class SqlScreen(KbtuiScreen[None]):
         elif not query:
             self._say("write a query first", "warn")
         else:
-            self.stopper = Stopper()
+            self.stopper = stopper = Stopper()
+            self._query = asyncio.create_task(asyncio.to_thread(_found, query, stopper), name="query")
             self._say("asking; esc stops it", "info")
-            self.run_worker(self._ask(query, self.stopper), exit_on_error=True)
+            self._waiting = self.run_worker(self._ask(query, self._query), exit_on_error=True)
 
-    async def _ask(self, query: str, stopper: Stopper) -> None:
+    async def _ask(self, query: str, answer: asyncio.Task[Table]) -> None:
         began = clock.monotonic()
         try:
-            found = await asyncio.to_thread(_found, query, stopper)
+            found = await asyncio.shield(answer)
         except KbtuiError as error:
             self._show_error(str(error))
         else:
@@ -149,9 +162,22 @@ class SqlScreen(KbtuiScreen[None]):
         answer.show(Lines(lines))
         self._say("no answer", "bad")
 
+    async def _end_query(self, wait_s: float) -> None:
+        """Stop the query that runs, if one does, and wait for its end, `wait_s` seconds at most.
+
+        DuckDB forgets a stop that comes just before the query begins, so it is said again until it was heard.
+        """
+        query, stopper = self._query, self.stopper
+        deadline = clock.monotonic() + wait_s
+        while query is not None and stopper is not None and not query.done() and clock.monotonic() < deadline:
+            stopper.stop()
+            await asyncio.wait({query}, timeout=AGAIN_S)
+        if query is not None and query.done() and not query.cancelled():
+            query.exception()  # a worker that is gone no longer asks for it
+
     def do_leave(self) -> None:
         if self.stopper is not None:
-            self.stopper.stop()
+            self.run_worker(self._end_query(STOPPING_S), group="stop", exclusive=True, exit_on_error=True)
             return
         self.kbtui.query_kept = self.query_one(Editor).text
         self.dismiss(None)

@@ -25,6 +25,12 @@ class LogView(LineView):
         self.top = 0
         self.show(Lines([]))
 
+    def on_resize(self) -> None:
+        if self.follows:
+            # before the first layout there are no rows, and in other rows the free half is another: begin at the end again
+            self.top = max(len(self.source) - self.rows, 0)
+        super().on_resize()
+
     def _turned(self, lines: int) -> int:
         """The first line while following: as before while the end fits, else so that half the pane is free again."""
         end = max(lines - self.rows, 0)
