@@ -47,6 +47,9 @@ def connect(
         named_later = mode == "export" or target is not None
         connection = _open(path, mode, wait_s, closed=not named_later)
         try:
+            # Where Python has no script (an interactive one, `python -c`), DuckDB draws a bar on standard output after
+            # two seconds, across a screen or between lines of JSON.
+            connection.execute("set enable_progress_bar = false")
             if named_later:
                 _allow_only(connection, target)
             yield connection

@@ -475,3 +475,29 @@ def test_threads_of_one_process_take_turns(history: History, make_run: MakeRun, 
         taken = list(pool.map(lambda turn: history.ingest() if turn % 2 else len(history.list_runs().rows), range(12)))
     assert sum(taken[1::2]) == 4 * len(make_run())
     assert len(history.list_runs().rows) == 5
+
+
+BARS = """
+import sys
+from pathlib import Path
+
+import duckdb
+
+from kbtui.history.connection import connect
+
+setting = "select current_setting('enable_progress_bar')"
+file = Path(sys.argv[1])
+said = [duckdb.execute(setting).fetchone()[0]]
+for mode, target in (("write", None), ("read", None), ("export", file.with_suffix(".csv")), ("write", file)):
+    with connect(file, mode, target=target) as connection:
+        said += [connection.execute(setting).fetchone()[0], connection.cursor().execute(setting).fetchone()[0]]
+print(*said)
+"""
+
+
+def test_no_connection_draws_a_progress_bar(tmp_path: Path) -> None:
+    # without a script file, DuckDB takes the interpreter for an interactive one and would draw: that is the first answer
+    done = subprocess.run(
+        [sys.executable, "-c", BARS, str(tmp_path / "x.duckdb")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", *["False"] * 8]
