@@ -9,11 +9,16 @@ from typing import Literal
 
 import msgspec
 
+from kbtui.bench.reasons import what_became
+from kbtui.engine.stops import share_of_light
 from kbtui.errors import HistoryError
 from kbtui.state.records import Record, Summary, TimingKind
 from kbtui.state.run_state import Candidate, RunState
 
-Status = Literal["started", "waiting", "done", "failed"]
+Status = Literal["started", "waiting", "stopped", "done", "failed"]
+
+AGAIN = ("environment", "provider", "kbtui")
+"""Owners of failures that a kernel had no part in."""
 
 
 class Row(Record, frozen=True, kw_only=True):
@@ -21,8 +26,10 @@ class Row(Record, frozen=True, kw_only=True):
 
     `ratio` (measured, with `low` and `high`) or `estimate` (modelled) is the best version against the baseline, 1 where
     nothing beat it. `sum_ratio` is all baseline times over all of the best's, measured or modelled as `timing` says.
-    `correct` counts correct versions beside the baseline. `owner` of a failure: "environment" and "provider" are tried
-    again by `--resume`.
+    `correct` counts correct versions beside the baseline. `reason` says of what failed why, of a result that is no gain
+    what became of its versions. `owner` of a failure: the candidate, or one of `AGAIN`, which `--resume` tries again. A
+    `stopped` one has what its run had found when the time was over; it counts for nothing before it is done.
+    `of_limit_percent` is the best version's share of the speed of light.
     """
 
     benchmark: str
@@ -49,6 +56,9 @@ class Row(Record, frozen=True, kw_only=True):
     reason: str = ""
     owner: str = ""
     finished_at: float = 0.0
+    stopped_by: str = ""
+    of_limit_percent: float | None = None
+    family: str = ""
 
     @property
     def gain(self) -> float | None:
@@ -60,18 +70,19 @@ class Row(Record, frozen=True, kw_only=True):
     @property
     def over(self) -> bool:
         """Whether `--resume` leaves it as it is."""
-        return self.status == "done" or (self.status == "failed" and self.owner not in ("environment", "provider"))
+        return self.status == "done" or (self.status == "failed" and self.owner not in AGAIN)
 
 
 def row_of(started: Row, state: RunState, summary: Summary, seconds: float, at: float) -> Row:
-    """The result of a run that came to its end."""
+    """The result of a run that came to its end, or to one before it where somebody stopped it."""
     best = state.best
     is_baseline = best is None or best.id == summary.baseline_id
     timing = best.timing if best is not None else None
     measured = summary.timing == "measured"
+    share = share_of_light(state)
     return msgspec.structs.replace(
         started,
-        status="done",
+        status="stopped" if summary.stopped_by == "user" else "done",
         device=summary.device,
         timing=summary.timing,
         verdict="" if is_baseline or timing is None else timing.verdict,
@@ -88,6 +99,9 @@ def row_of(started: Row, state: RunState, summary: Summary, seconds: float, at: 
         tokens=summary.tokens,
         seconds=seconds,
         finished_at=at,
+        stopped_by=summary.stopped_by,
+        of_limit_percent=100 * share if share is not None else None,
+        reason="" if not is_baseline else what_became(state, summary),
     )
 
 
@@ -122,21 +136,30 @@ class RowFile:
 
 
 def read_rows(files: Iterable[Path]) -> dict[str, Row]:
-    """The last row of every kernel, sorted by kernel. A line that was cut off by a crash is passed over if it is the last.
+    """The last row of every kernel, sorted by kernel; of several files that which is over, else that which came last.
 
-    Raises HistoryError naming file and line.
+    A line that was cut off by a crash is passed over if it is the last. Raises HistoryError naming file and line.
     """
     found: dict[str, Row] = {}
     for file in sorted(files):
-        lines = file.read_bytes().split(b"\n")
-        for number, line in enumerate(lines, 1):
-            if not line:
-                continue
-            try:
-                row = msgspec.json.decode(line, type=Row)
-            except msgspec.DecodeError as error:
-                if number == len(lines):
-                    continue
-                raise HistoryError(f"{file}, line {number} is no result ({error}): remove that line") from None
-            found[row.kernel] = row
+        for kernel, row in _last_rows(file).items():
+            other = found.get(kernel)
+            if other is None or (row.over, row.finished_at) >= (other.over, other.finished_at):
+                found[kernel] = row
     return dict(sorted(found.items()))
+
+
+def _last_rows(file: Path) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    lines = file.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            row = msgspec.json.decode(line, type=Row)
+        except msgspec.DecodeError as error:
+            if number == len(lines):
+                continue
+            raise HistoryError(f"{file}, line {number} is no result ({error}): remove that line") from None
+        found[row.kernel] = row
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import msgspec
 
 from kbtui import clock, paths
+from kbtui.bench.claims import claimed
+from kbtui.bench.limits import Limit
 from kbtui.bench.methods import Method
 from kbtui.bench.rows import Row, RowFile, read_rows, row_of
 from kbtui.bench.suites import read_shard
@@ -19,10 +22,18 @@ from kbtui.errors import EnvironmentFailure, KbtuiError, ProblemError, ProviderF
 from kbtui.state.events import Event
 from kbtui.state.records import Record
 from kbtui.state.run_state import RunState
+from kbtui.text import plural
 
 MOST_LOST = 3
 """So many kernels in a row that the machine or a provider failed on end the benchmark: the next ones would fail alike."""
+NO_LIMIT = Limit()
 Report = Callable[[Row], None]
+OnBug = Callable[[Exception], str]
+
+
+def raised(bug: Exception) -> str:
+    """For callers that have no other use for a bug."""
+    raise bug
 
 
 class Replies(Record, frozen=True, kw_only=True):
@@ -62,24 +73,50 @@ def results(folder: Path) -> list[Row]:
     return list(read_rows(folder.glob("rows-*.jsonl")).values())
 
 
-def run(benchmark: Benchmark, problems: dict[str, Path], folder: Path, *, resume: bool, report: Report) -> list[Row]:
-    """Run the method over the problems; the rows of the whole folder, other shards' included.
+def rows_file(benchmark: Benchmark, folder: Path, worker: str = "") -> Path:
+    """Where a shard's results go, those of one of its workers to a file of its own."""
+    name = "rows-{}of{}".format(*read_shard(benchmark.shard))
+    return folder / (f"{name}.w{worker.partition('/')[0]}.jsonl" if worker else f"{name}.jsonl")
 
-    Results that are over are left alone with `resume`, and refused without it. Raises UsageError, and EnvironmentFailure
-    or ProviderFailure when the machine or a provider failed on several kernels in a row.
-    """
-    file = RowFile(folder / "rows-{}of{}.jsonl".format(*read_shard(benchmark.shard)))
-    before = read_rows([file.path]) if file.path.exists() else {}
-    if any(map(_counts, before.values())) and not resume:
+
+def check(benchmark: Benchmark, folder: Path, *, resume: bool) -> None:
+    """Raise UsageError where the folder has results of another benchmark, or some of this shard's without `resume`."""
+    own = read_rows(folder.glob(f"{rows_file(benchmark, folder).stem}.*jsonl"))
+    if any(map(_counts, own.values())) and not resume:
         raise UsageError(f"{folder} has results already: --resume goes on with it, --out DIR begins elsewhere")
-    _refuse_another(before, benchmark.name, folder)
+    _refuse_another({row.kernel: row for row in results(folder)}, benchmark.name, folder)
+
+
+def run(
+    benchmark: Benchmark,
+    problems: dict[str, Path],
+    folder: Path,
+    *,
+    resume: bool,
+    report: Report,
+    limit: Limit = NO_LIMIT,
+    worker: str = "",
+    on_bug: OnBug = raised,
+) -> list[Row]:
+    """Run the method over the problems; the rows of the whole folder, those of others included.
+
+    Results that are over are left alone with `resume`, and refused without it; a kernel that another process works on
+    is left to it. Once `limit` is over no kernel begins, and the one under way is stopped so that `resume` goes on
+    with it. `on_bug` is told of an error that nobody expected, and says what the kernel's row shall say. Raises
+    UsageError, and EnvironmentFailure, ProviderFailure or such an error when it came on several kernels in a row.
+    """
+    check(benchmark, folder, resume=resume)
+    file = RowFile(rows_file(benchmark, folder, worker))
     lost = 0
     for kernel, path in problems.items():
-        known = before.get(kernel)
-        if known is not None and known.over:
-            continue
-        row, failure = _one(benchmark, kernel, path, known, file)
-        file.append(row)
+        if limit.over:
+            break
+        with claimed(folder, kernel) as is_mine:
+            known = {row.kernel: row for row in results(folder)}.get(kernel) if is_mine else None
+            if not is_mine or (known is not None and known.over):
+                continue
+            row, failure = _one(benchmark, kernel, path, known, file, limit, on_bug)
+            file.append(row)
         report(row)
         lost = lost + 1 if failure is not None else 0
         if failure is not None and lost == MOST_LOST:
@@ -102,9 +139,15 @@ def _refuse_another(before: dict[str, Row], name: str, folder: Path) -> None:
 
 
 def _one(
-    benchmark: Benchmark, kernel: str, path: Path, known: Row | None, file: RowFile
-) -> tuple[Row, KbtuiError | None]:
-    """Run one kernel; its row, and the failure if it was the machine's or a provider's."""
+    benchmark: Benchmark,
+    kernel: str,
+    path: Path,
+    known: Row | None,
+    file: RowFile,
+    limit: Limit,
+    on_bug: OnBug,
+) -> tuple[Row, Exception | None]:
+    """Run one kernel; its row, and the failure if it was the machine's, a provider's or kbtui's own."""
     spec, row = _begun(benchmark, kernel, path, known)
     file.append(row)
     state = RunState()
@@ -115,7 +158,11 @@ def _one(
     waits: list[bool] = []
     began = clock.monotonic()
     try:
-        summary = _run(benchmark, spec, kernel, state, waits)
+        summary = _run(benchmark, spec, kernel, state, waits, limit)
+    except KeyboardInterrupt:
+        if not limit.over:
+            raise
+        return _stopped(row, f"{limit.over} before its baseline was timed", began), None
     except (EnvironmentFailure, ProviderFailure) as failure:
         return _failed(row, failure, failure.owner, began), failure
     except UsageError as error:
@@ -124,11 +171,17 @@ def _one(
         raise
     except KbtuiError as error:
         return _failed(row, error, "candidate", began), None
+    except Exception as bug:  # noqa: BLE001  one kernel's bug must not take the other kernels' results with it
+        return _failed(row, KbtuiError(on_bug(bug)), "kbtui", began), bug
     seconds = row.seconds + clock.monotonic() - began
     if waits:
         waiting = "its prompts wait for replies"
         return msgspec.structs.replace(row, status="waiting", seconds=seconds, reason=waiting), None
-    return row_of(row, state, summary, seconds, clock.wall()), None
+    found = row_of(row, state, summary, seconds, clock.wall())
+    if found.status == "stopped":
+        why = limit.over or "somebody stopped it"
+        found = msgspec.structs.replace(found, reason=f"{why} after {plural(found.pulls, 'pull')}")
+    return found, None
 
 
 def _begun(benchmark: Benchmark, kernel: str, path: Path, known: Row | None) -> tuple[RunSpec, Row]:
@@ -149,7 +202,7 @@ def _begun(benchmark: Benchmark, kernel: str, path: Path, known: Row | None) -> 
     return spec, row
 
 
-def _run(benchmark: Benchmark, spec: RunSpec, kernel: str, state: RunState, waits: list[bool]) -> Any:
+def _run(benchmark: Benchmark, spec: RunSpec, kernel: str, state: RunState, waits: list[bool], limit: Limit) -> Any:
     from kbtui.engine.run_process import default_parts, run_in_foreground
     from kbtui.state.events import is_durable
 
@@ -157,19 +210,21 @@ def _run(benchmark: Benchmark, spec: RunSpec, kernel: str, state: RunState, wait
         if is_durable(event):
             state.apply(event)
 
-    parts = default_parts()
-    if benchmark.through_files is None:
-        return run_in_foreground(spec, hear, parts)
-    from dataclasses import replace
-
     engines: list[Any] = []
+
+    def keep(engine: Any) -> None:
+        engines.append(engine)
+        limit.watch(engine.stop)
 
     def stop() -> None:
         waits.append(True)
         engines[0].stop()
 
-    make = partial(_generator, benchmark.through_files, kernel, stop)
-    return run_in_foreground(spec, hear, replace(parts, make_generator=make), engines.append)
+    parts = default_parts()
+    if benchmark.through_files is not None:
+        make = partial(_generator, benchmark.through_files, kernel, stop)
+        parts = replace(parts, make_generator=make)
+    return run_in_foreground(spec, hear, parts, keep)
 
 
 def _generator(files: Replies, kernel: str, stop: Callable[[], None], spec: RunSpec) -> Any:
@@ -190,6 +245,11 @@ def _failed(row: Row, error: KbtuiError, owner: str, began: float) -> Row:
     )
 
 
+def _stopped(row: Row, reason: str, began: float) -> Row:
+    seconds = row.seconds + clock.monotonic() - began
+    return msgspec.structs.replace(row, status="stopped", reason=reason, seconds=seconds, finished_at=clock.wall())
+
+
 def write_tables(folder: Path, title: str, rows: Sequence[Row]) -> None:
     """`table.md`, `rows.csv` and `results.json` in the folder, replacing older ones. Raises EnvironmentFailure."""
     from kbtui.bench.table import as_csv, as_json, markdown
@@ -204,13 +264,17 @@ def write_tables(folder: Path, title: str, rows: Sequence[Row]) -> None:
         raise EnvironmentFailure(f"{folder} cannot be written ({error.strerror}): choose another --out") from None
 
 
+_NOT_KEPT = ("stopped_by", "of_limit_percent", "family")
+"""What the table `benchmarks` has no column for: the runs' own tables know it, or the caller."""
+
+
 def keep_rows(rows: Sequence[Row]) -> None:
     """Put the rows into the history database. Raises HistoryError when another process holds it."""
     from kbtui.history.database import History
 
     kept: list[dict[str, Any]] = []
     for row in rows:
-        values = {name: getattr(row, name) for name in Row.__struct_fields__}
+        values = {name: getattr(row, name) for name in Row.__struct_fields__ if name not in _NOT_KEPT}
         modelled = row.timing == "modelled"
         values["sum_estimate"] = row.sum_ratio if modelled else None
         values["sum_ratio"] = None if modelled else row.sum_ratio

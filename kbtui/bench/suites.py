@@ -8,6 +8,7 @@ from kbtui import paths
 from kbtui.errors import UsageError
 from kbtui.problems.folder import bundled
 from kbtui.problems.importing import PROBLEM
+from kbtui.text import clean_line
 
 BUNDLED = "bundled"
 
@@ -50,3 +51,33 @@ def read_shard(text: str) -> tuple[int, int]:
     if not (slash and first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second)):
         raise UsageError(f"--shard takes I/N, from 1/N to N/N, not {text!r}")
     return int(first), int(second)
+
+
+def read_names(file: Path) -> tuple[str, ...]:
+    """Names of kernels, one a line; empty lines and those that begin with # are none. Raises UsageError."""
+    found = tuple(line.strip() for line in _lines(file) if line.strip() and not line.lstrip().startswith("#"))
+    if not found:
+        raise UsageError(f"{file} names no kernel: write one a line")
+    return found
+
+
+def read_families(file: Path) -> dict[str, str]:
+    """Kernel -> family, of lines `kernel,family`. Raises UsageError naming file and line."""
+    found = {}
+    for number, line in enumerate(_lines(file), 1):
+        kernel, comma, family = line.partition(",")
+        if not line.strip():
+            continue
+        if not (comma and kernel.strip() and family.strip()):
+            raise UsageError(f"{file}, line {number}: write kernel,family")
+        found[kernel.strip()] = clean_line(family.strip(), 40)
+    return found
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.expanduser().read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}): give a text file") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no UTF-8 text: save it as UTF-8") from None

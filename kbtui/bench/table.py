@@ -15,9 +15,14 @@ from kbtui.evaluate.estimate import UNCERTAINTY
 from kbtui.state.records import Record, TimingKind
 from kbtui.text import clean_line
 
+OTHER = "other"
+NEAR_LIMIT = 80.0
+"""Percent of the speed of light from which on it is a reason of its own that nothing moves."""
+
 
 class Figures(Record, frozen=True, kw_only=True):
     """Over all tasks that are over. Percentages are of `tasks`; a failed task counts as 1.0x in `geomean_all`.
+    `waiting` for replies and `unfinished` ones count for nothing yet.
 
     `correct_percent`: at least one correct version beside the baseline. `fast_percent` (Fast@1): the best is faster than
     the baseline, measured beyond doubt, or modelled beyond the estimate's uncertainty. `sum_over_sum`: TritonBench's own
@@ -28,6 +33,7 @@ class Figures(Record, frozen=True, kw_only=True):
     tasks: int
     failed: int
     waiting: int
+    unfinished: int
     correct_percent: float
     fast_percent: float
     geomean_correct: float | None
@@ -49,7 +55,8 @@ def figures(rows: Sequence[Row]) -> Figures:
         timing=next((row.timing for row in over if row.status == "done"), "modelled"),
         tasks=count,
         failed=sum(row.status == "failed" for row in over),
-        waiting=len(rows) - count,
+        waiting=sum(row.status == "waiting" for row in rows),
+        unfinished=sum(row.status in ("started", "stopped") for row in rows),
         correct_percent=_percent(sum(row.correct > 0 for row in over), count),
         fast_percent=_percent(sum(map(_fast, over)), count),
         geomean_correct=_geomean(gains),
@@ -60,6 +67,14 @@ def figures(rows: Sequence[Row]) -> Figures:
         cost_usd=sum(row.cost_usd for row in rows),
         tokens=sum(row.tokens for row in rows),
     )
+
+
+def by_family(rows: Sequence[Row]) -> dict[str, Figures]:
+    """The figures of every family that rows were given, sorted; of what has none under "other"."""
+    if not any(row.family for row in rows):
+        return {}
+    names = sorted({row.family or OTHER for row in rows}, key=lambda name: (name == OTHER, name))
+    return {name: figures([row for row in rows if (row.family or OTHER) == name]) for name in names}
 
 
 def _fast(row: Row) -> bool:
@@ -87,16 +102,17 @@ def figure(value: float | None, timing: TimingKind) -> str:
 def summary_lines(found: Figures) -> list[tuple[str, str]]:
     """(name, value) of every figure, for people."""
     t = found.timing
+    to_go = [("waiting for replies", found.waiting), ("begun and not finished, not counted", found.unfinished)]
     return [
         ("tasks", f"{found.tasks}" + (f", {found.failed} failed" if found.failed else "")),
-        ("waiting for replies", str(found.waiting)),
+        *((name, str(number)) for name, number in to_go if number),
         ("correct", f"{found.correct_percent:.1f} %"),
         ("Fast@1" if t == "measured" else "Fast@1 (modelled)", f"{found.fast_percent:.1f} %"),
         ("geometric mean, correct tasks", figure(found.geomean_correct, t)),
         ("geometric mean, all tasks", figure(found.geomean_all, t)),
         ("median, correct tasks", figure(found.median, t)),
         ("sum over sum, mean", figure(found.sum_over_sum, t)),
-        ("wall time", f"{found.seconds:.0f} s"),
+        ("wall time of all runs, added up", f"{found.seconds:.0f} s"),
         ("dollars", f"${found.cost_usd:.2f}"),
     ]
 
@@ -118,7 +134,30 @@ def cells(row: Row) -> tuple[str, ...]:
         made,
         f"{row.cost_usd:.2f}",
         f"{row.seconds:.0f}",
-        row.run_id,
+        _remark(row),
+    )
+
+
+def _remark(row: Row) -> str:
+    """The run, or why nothing came of it."""
+    if not row.reason:
+        return row.run_id
+    near = row.of_limit_percent is not None and row.of_limit_percent >= NEAR_LIMIT
+    return clean_line(row.reason, 120) + (f"; at {row.of_limit_percent:.0f} % of the speed of light" if near else "")
+
+
+FAMILY_HEADINGS = ("family", "tasks", "correct", "Fast@1", "all tasks", "median")
+
+
+def family_cells(name: str, found: Figures) -> tuple[str, ...]:
+    """A family for people, in the order of `FAMILY_HEADINGS`."""
+    return (
+        name,
+        str(found.tasks),
+        f"{found.correct_percent:.0f} %",
+        f"{found.fast_percent:.0f} %",
+        figure(found.geomean_all, found.timing),
+        figure(found.median, found.timing),
     )
 
 
@@ -136,9 +175,16 @@ def markdown(title: str, rows: Sequence[Row]) -> str:
         ]
     lines += ["| figure | value |", "| --- | ---: |"]
     lines += [f"| {name} | {value} |" for name, value in summary_lines(found)]
-    lines += ["", f"| {' | '.join(HEADINGS)} |", f"|{' --- |' * len(HEADINGS)}"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
+    families = by_family(rows)
+    if families:
+        lines += ["", *_grid(FAMILY_HEADINGS, [family_cells(name, one) for name, one in families.items()])]
+    lines += ["", *_grid(HEADINGS, [cells(row) for row in rows])]
     return "\n".join(lines) + "\n"
+
+
+def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(headings)} |", f"|{' --- |' * len(headings)}"]
+    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -151,6 +197,6 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def as_json(title: str, rows: Sequence[Row]) -> bytes:
-    """Title, figures and rows."""
-    value = {"title": title, "figures": figures(rows), "rows": list(rows)}
+    """Title, figures, those of every family, and rows."""
+    value = {"title": title, "figures": figures(rows), "families": by_family(rows), "rows": list(rows)}
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from kbtui.cli import options, output
@@ -25,6 +27,11 @@ COLUMNS = (
     Column("correct", right=True), Column("$", right=True), Column("s", right=True), Column("run or reason", gives=True),
 )  # fmt: skip
 
+FAMILY_COLUMNS = (
+    Column("family", gives=True), Column("tasks", right=True), Column("correct", right=True),
+    Column("Fast@1", right=True), Column("all tasks", right=True), Column("median", right=True),
+)  # fmt: skip
+
 
 def register(app: typer.Typer) -> None:
     app.command()(bench)
@@ -34,14 +41,24 @@ def bench(
     suite: Annotated[str, typer.Argument(help="bundled, the name of an imported suite, or a folder of problems.")],
     method: Annotated[str, typer.Option(help="rewrite, llm, paper, best-of-n, geak or autotune.")] = "rewrite",
     iterations: Annotated[int, typer.Option(min=1, help="Pulls for each kernel.")] = 20,
-    kernels: Annotated[str | None, typer.Option(help="Only these, in this order.", metavar="A,B")] = None,
+    kernels: Annotated[
+        str | None, typer.Option(help="Only these, in this order; @FILE names them one a line.", metavar="A,B|@FILE")
+    ] = None,
     shard: Annotated[
         str, typer.Option(help="Every N-th kernel from the I-th on; several machines share a suite.", metavar="I/N")
     ] = "",
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Kernels at a time, each in a process of its own.")] = 1,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Then stop so that --resume goes on; 0 prints what is there.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there already.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where results lie; else with kbtui's data.", metavar="DIR")] = None,
     model: Annotated[list[str] | None, typer.Option(help="For methods that ask one; may be repeated.")] = None,
     budget_usd: Annotated[float | None, typer.Option(help="Dollars for each kernel.")] = None,
+    budget_minutes: Annotated[float | None, typer.Option(help="Minutes for each kernel.")] = None,
+    families: Annotated[
+        Path | None, typer.Option(help="Lines kernel,family: the table gets figures by family.", metavar="FILE")
+    ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help="With --replies: prompts are written here and no model is asked.", metavar="DIR")
     ] = None,
@@ -51,18 +68,21 @@ def bench(
     python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
     parallel: Annotated[int | None, typer.Option(help="Pulls in flight at a time.")] = None,
+    worker: Annotated[str, typer.Option(hidden=True)] = "",
     as_json: AsJson = False,
 ) -> None:
     """Run a method over every kernel of a suite and print the table.
 
     Each kernel is an ordinary run. Results are kept as they come in; --resume goes on after anything, and results of
-    several shards in one --out make one table. On cpu all figures are modelled.
+    several shards in one --out make one table. With --jobs kernels are compiled and checked beside one another and timed
+    one at a time. On cpu all figures are modelled.
     """
-    import msgspec
-
+    from kbtui.bench.limits import Limit
     from kbtui.bench.methods import find_method
-    from kbtui.bench.running import Benchmark, folder_of, keep_rows, run, write_tables
-    from kbtui.bench.suites import chosen, find_suite
+    from kbtui.bench.running import Benchmark, check, folder_of, results, run
+    from kbtui.bench.suites import chosen, find_suite, read_families, read_names, read_shard
+    from kbtui.bench.workers import in_turn, run_workers
+    from kbtui.cli.crash import reported
     from kbtui.engine.devices import choose_device
     from kbtui.engine.spec import RunSpec
 
@@ -73,6 +93,7 @@ def bench(
             "generator": chosen_method.generator,
             "model": ",".join(model) if model else ("files/model" if files is not None else None),
             "budget_usd": budget_usd,
+            "budget_minutes": budget_minutes,
             "device": device,
             "target": target,
             "python": python,
@@ -88,6 +109,7 @@ def bench(
         policy_parameters=dict(settings.policy_parameters),
         budget_usd=settings.budget_usd,
         budget_tokens=settings.budget_tokens or None,
+        budget_minutes=settings.budget_minutes or None,
         objective=settings.objective,
         device=choose_device(settings.device),
         target=settings.target,
@@ -100,24 +122,43 @@ def bench(
         suite=suite, method=chosen_method, iterations=iterations, base=base, shard=shard, through_files=files
     )
     folder = folder_of(benchmark, out)
-    problems = chosen(find_suite(suite), names(kernels), shard)
-    rows = run(benchmark, problems, folder, resume=resume, report=_Progress(len(problems)))
-    title = (
-        f"{suite}, {method}, {plural(iterations, 'pull')} for each kernel, {rows[0].device or base.device}"
-        if rows
-        else suite
-    )
+    named = read_names(Path(kernels[1:])) if kernels and kernels.startswith("@") else names(kernels)
+    problems = chosen(find_suite(suite), named, shard)
+    family_of = read_families(families) if families is not None else {}
+    if worker:
+        mine, limit = in_turn(problems, *read_shard(worker)), Limit(minutes, parent=os.getppid())
+        progress = _Progress()
+        run(benchmark, mine, folder, resume=True, report=progress, limit=limit, worker=worker, on_bug=reported)
+        return
+    lost, resume = 0, resume or minutes == 0
+    if jobs > 1 and minutes != 0:
+        check(benchmark, folder, resume=resume)
+        lost = run_workers(min(jobs, len(problems)), sys.argv[1:])
+    else:
+        progress = _Progress(len(problems))
+        run(benchmark, problems, folder, resume=resume, report=progress, limit=Limit(minutes), on_bug=reported)
+    rows = [msgspec.structs.replace(row, family=family_of.get(row.kernel, "")) for row in results(folder)]
+    device_name = next((row.device for row in rows if row.device), base.device)
+    title = f"{suite}, {method}, {plural(iterations, 'pull')} for each kernel, {device_name}"
+    _show(title, rows, folder, files, as_json)
+    if lost:
+        output.note(f"{lost} of {jobs} processes failed as said above: --resume goes on")
+        raise typer.Exit(1)
+
+
+def _show(title: str, rows: list[Row], folder: Path, files: Replies | None, as_json: bool) -> None:
+    """Write the tables, put the rows into the history database, and print."""
+    from kbtui.bench.running import keep_rows, write_tables
+    from kbtui.bench.table import by_family, figures
+
     write_tables(folder, title, rows)
     try:
         keep_rows(rows)
     except HistoryError as error:
         output.note(f"the history database has no row of this yet ({error}); --resume puts them in")
     if as_json:
-        from kbtui.bench.table import figures
-
-        output.json(
-            {"folder": str(folder), "figures": figures(rows), "rows": [msgspec.to_builtins(row) for row in rows]}
-        )
+        said = {"folder": str(folder), "figures": figures(rows), "families": by_family(rows)}
+        output.json({**said, "rows": [msgspec.to_builtins(row) for row in rows]})
     else:
         _print(rows, folder, files)
 
@@ -137,9 +178,9 @@ def _files(prompts: Path | None, replies: Path | None, generator: str) -> Replie
 
 
 class _Progress:
-    """Says on stderr what came out of each kernel."""
+    """Says on stderr what came out of each kernel; of how many, where one process does them all."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int = 0) -> None:
         self._count, self._done = count, 0
 
     def __call__(self, row: Row) -> None:
@@ -147,19 +188,24 @@ class _Progress:
 
         self._done += 1
         kernel, verdict, best, *_, last = cells(row)
-        output.note(f"{self._done}/{self._count} {kernel}: {verdict} {best if row.status == 'done' else last}")
+        at = f"{self._done}/{self._count} " if self._count else ""
+        output.note(f"{at}{kernel}: {verdict} {best if row.status == 'done' else last}")
 
 
 def _print(rows: list[Row], folder: Path, files: Replies | None) -> None:
-    from kbtui.bench.table import cells, figures, summary_lines
+    from kbtui.bench.table import by_family, cells, family_cells, figures, summary_lines
 
     found = figures(rows)
     output.table(COLUMNS, [cells(row) for row in rows])
     output.line()
+    families = by_family(rows)
+    if families:
+        output.table(FAMILY_COLUMNS, [family_cells(name, one) for name, one in families.items()])
+        output.line()
     if found.timing == "modelled":
         output.line("modelled: no GPU was used, nothing was timed, and no figure here is a speedup")
     for name, value in summary_lines(found):
-        output.line(f"{name:32} {value}")
+        output.line(f"{name:36} {value}")
     output.line(f"table.md, rows.csv and results.json are in {folder}")
     if files is not None and found.waiting:
         output.line(

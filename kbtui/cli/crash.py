@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kbtui import __version__, clock, paths
 from kbtui.errors import Crash
-from kbtui.text import clean, redact
+from kbtui.text import clean, clean_line, redact
 
 _PACKAGES = ("textual", "typer", "msgspec", "duckdb", "numpy", "scikit-learn", "libcst", "torch", "triton", "litellm")
 
@@ -27,6 +27,17 @@ def write_report(error: BaseException) -> Path:
     path = folder / f"{stamp}-{os.getpid()}.txt"
     path.write_text(clean(redact(_report(error))), encoding="utf-8", errors="replace")
     return path
+
+
+def reported(error: BaseException) -> str:
+    """Write the report, and the sentence that says so."""
+    bug = (error.__cause__ or error) if isinstance(error, Crash) else error
+    what = clean_line(redact(f"{type(bug).__name__}: {bug}"), 160)
+    try:
+        where = f"the report is in {write_report(error)}"
+    except OSError as unwritable:
+        where = f"its report could not be written ({unwritable.strerror}); KBTUI_DEBUG=1 shows the traceback"
+    return f"this is a bug in kbtui ({what}); {where}"
 
 
 def _report(error: BaseException) -> str:

@@ -12,7 +12,7 @@ import traceback
 
 from kbtui.cli import output
 from kbtui.errors import Crash, KbtuiError, OutputClosedError
-from kbtui.text import clean_line, redact
+from kbtui.text import redact
 
 INTERRUPTED = 130
 
@@ -59,15 +59,10 @@ def _failed(error: KbtuiError) -> int:
 
 
 def _crashed(error: Exception) -> int:
-    from kbtui.cli.crash import write_report
+    from kbtui.cli.crash import reported
 
     bug, after = (error.__cause__ or error, f"; {error}") if isinstance(error, Crash) else (error, "")
     if _debug():
         sys.stderr.write(redact("".join(traceback.format_exception(bug))))
-    what = clean_line(redact(f"{type(bug).__name__}: {bug}"), 160)
-    try:
-        where = f"the report is in {write_report(error)}"
-    except OSError as unwritable:
-        where = f"its report could not be written ({unwritable.strerror}); KBTUI_DEBUG=1 shows the traceback"
-    output.problem(f"this is a bug in kbtui ({what}); {where}{after}")
+    output.problem(f"{reported(error)}{after}")
     return 1

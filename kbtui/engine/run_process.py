@@ -59,10 +59,10 @@ def run_in_foreground(
     parts: Parts | None = None,
     on_engine: Callable[[Engine], None] = lambda _: None,
 ) -> Summary:
-    """See `launch.run_here`. `on_engine` is given the engine before it starts, for whoever may have to stop it."""
+    """See `launch.run_here`. `on_engine` is given the engine before it starts, in its event loop, for whoever may have to
+    stop it."""
     engine = Engine(spec, parts or default_parts(), attended=False)
-    on_engine(engine)
-    summary = asyncio.run(_interruptible(engine, on_event))
+    summary = asyncio.run(_interruptible(engine, on_event, on_engine))
     if summary is None:
         raise KeyboardInterrupt
     return summary
@@ -113,10 +113,13 @@ async def _stoppable(engine: Engine, on_ready: Callable[[], None]) -> Summary:
         return await engine.run(lambda _: None, on_ready)
 
 
-async def _interruptible(engine: Engine, on_event: Callable[[Event], None]) -> Summary | None:
+async def _interruptible(
+    engine: Engine, on_event: Callable[[Event], None], on_engine: Callable[[Engine], None]
+) -> Summary | None:
     """None when a SIGINT ended the run; after the first one its journal is complete, a second one does not wait for it."""
     task = asyncio.current_task()
     assert task is not None
+    on_engine(engine)
     interrupts = 0
 
     def interrupt() -> None:

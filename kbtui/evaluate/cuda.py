@@ -6,9 +6,11 @@ the fork, so an illegal address ends with its process; whether the device surviv
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 import threading
+from collections.abc import Iterator
 
 import msgspec
 
@@ -20,7 +22,17 @@ from kbtui.evaluate.compilers import Compilers
 from kbtui.evaluate.cpu import failed_compilation, restart
 from kbtui.evaluate.device_jobs import DeviceJobs
 from kbtui.evaluate.devices import keep_peaks, kept_peaks
-from kbtui.evaluate.gpu import Card, Gpu, State, TimingCancelled, conditions, measured, nominal, timing_lock
+from kbtui.evaluate.gpu import (
+    Card,
+    Gpu,
+    State,
+    TimingCancelled,
+    checking_lock,
+    conditions,
+    measured,
+    nominal,
+    timing_lock,
+)
 from kbtui.evaluate.job import JobOrder
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.match import Match
@@ -175,16 +187,28 @@ class CudaLane(Lane):
 
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
-        return self._verifier.verify(source, kernels, report)
+        with self._checking(report):
+            return self._verifier.verify(source, kernels, report)
 
     # timing
 
     def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
-        return self._verifier.confirm(source, kernels, 1 + secrets.randbelow(1 << 30), report)
+        with self._checking(report):
+            return self._verifier.confirm(source, kernels, 1 + secrets.randbelow(1 << 30), report)
 
     def selftest(self, report: Report) -> SelfTest:
-        return self._verifier.selftest(report)
+        with self._checking(report):
+            return self._verifier.selftest(report)
+
+    @contextlib.contextmanager
+    def _checking(self, report: Report) -> Iterator[None]:
+        """Keep out of the way of another run's measurement on this device. Once cancelled no job begins: no need to wait."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(TimingCancelled):
+                waits = checking_lock(self._info.uuid, lambda text: report("waiting", text), self._cancelled.is_set)
+                stack.enter_context(waits)
+            yield
 
     def time(
         self,

@@ -23,7 +23,7 @@ from kbtui.state.records import Conditions, DeviceInfo
 from kbtui.text import clean_line
 
 LOCKS = Path("/tmp")
-LOCK_POLL_S = 0.2
+LOCK_POLL_S = 0.02
 _THROTTLED = {
     0x004: "power limit",
     0x008: "hardware slowdown",
@@ -174,18 +174,37 @@ def measured(device: DeviceInfo, peaks: dict[str, float]) -> DeviceInfo:
 
 @contextlib.contextmanager
 def timing_lock(uuid: str, waiting: Callable[[str], None], cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Hold the device for timing: one measurement per device and host, whoever's.
+    """Hold the device for timing: one measurement per device and host, whoever's, and nobody's checks beside it.
 
     `waiting` hears once for whom. Raises TimingCancelled when `cancelled` says so meanwhile; EnvironmentFailure when
     the lock file cannot be used.
     """
+    with _locked(uuid, fcntl.LOCK_EX, waiting, cancelled) as descriptor:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} of user {os.getuid()}".encode(), 0)
+        yield
+
+
+@contextlib.contextmanager
+def checking_lock(uuid: str, waiting: Callable[[str], None], cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Hold the device for work that is not timed: beside others' checks, not beside a measurement. Raises as `timing_lock`."""
+    with _locked(uuid, fcntl.LOCK_SH, waiting, cancelled):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(uuid: str, kind: int, waiting: Callable[[str], None], cancelled: Callable[[], bool]) -> Iterator[int]:
+    """The lock file's descriptor, locked. Who wants it holds the turn until he has it: so a measurement need not wait for ever
+    for a moment in which nobody checks anything."""
     descriptor = _open_lock(LOCKS / f"kbtui-{uuid}.lock")
     told = False
-    try:
+
+    def wait_for(one: int, how: int) -> None:
+        nonlocal told
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                fcntl.flock(one, how | fcntl.LOCK_NB)
+                return
             except BlockingIOError:
                 if cancelled():
                     raise TimingCancelled from None
@@ -194,15 +213,21 @@ def timing_lock(uuid: str, waiting: Callable[[str], None], cancelled: Callable[[
                     waiting(f"for {clean_line(holder.strip() or 'another measurement', 80)}")
                     told = True
                 time.sleep(LOCK_POLL_S)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} of user {os.getuid()}".encode(), 0)
-        yield
+
+    try:
+        turn = _open_lock(LOCKS / f"kbtui-{uuid}.turn")
+        try:
+            wait_for(turn, fcntl.LOCK_EX)
+            wait_for(descriptor, kind)
+        finally:
+            os.close(turn)
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
 class TimingCancelled(Exception):
-    """The wait for the device was given up."""
+    """The wait for the device was given up, by a measurement or a check."""
 
 
 def _open_lock(path: Path) -> int:

@@ -177,7 +177,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception | None]]
     """Kernel -> what comes of its runs, one after the other; a kernel that is not in it is well every time."""
     script: dict[str, list[Exception | None]] = {}
 
-    def fake(benchmark: Benchmark, spec: RunSpec, kernel: str, state: RunState, waits: list[bool]) -> Summary:
+    def fake(
+        benchmark: Benchmark, spec: RunSpec, kernel: str, state: RunState, waits: list[bool], limit: Any
+    ) -> Summary:
         outcome = script[kernel].pop(0) if script.get(kernel) else None
         if outcome is not None:
             raise outcome

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -163,6 +165,40 @@ def test_one_measurement_at_a_time_and_it_says_for_whom(tmp_path, monkeypatch):
         release.set()
         holder.join(30)
     assert holder.exitcode == 0
+
+
+def test_checks_go_beside_one_another_and_not_beside_a_measurement(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "LOCKS", tmp_path)
+    quiet = {"waiting": lambda text: None, "cancelled": lambda: True}
+    check, measure = (lambda lock=lock: lock("GPU-abc", **quiet) for lock in (gpu.checking_lock, gpu.timing_lock))
+    with check(), check(), pytest.raises(gpu.TimingCancelled), measure():
+        pass
+    with measure(), pytest.raises(gpu.TimingCancelled), check():
+        pass
+
+
+def test_a_measurement_that_waits_comes_before_new_checks(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "LOCKS", tmp_path)
+    quiet, done = {"waiting": lambda text: None}, threading.Event()
+
+    def measure():
+        with gpu.timing_lock("GPU-abc", cancelled=lambda: False, **quiet):
+            done.set()
+
+    with gpu.checking_lock("GPU-abc", cancelled=lambda: False, **quiet):
+        waiting = threading.Thread(target=measure)
+        waiting.start()
+        deadline = time.monotonic() + 10
+        while True:  # until the measurement has the turn
+            try:
+                with gpu.checking_lock("GPU-abc", cancelled=lambda: True, **quiet):
+                    assert time.monotonic() < deadline
+                time.sleep(0.01)
+            except gpu.TimingCancelled:
+                break
+        assert not done.is_set()
+    waiting.join(10)
+    assert done.is_set()
 
 
 def test_waiting_can_be_given_up(tmp_path, monkeypatch):
