@@ -24,9 +24,10 @@ class WriteBaseline:
 
 @dataclass(frozen=True)
 class Compile:
-    """Check a candidate's source and compile it."""
+    """Check a candidate's source and compile it. `device` here and below: "" is any that is free, or the run's only one."""
 
     candidate: Candidate
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,23 @@ class Verify:
     """Run a candidate against the oracle."""
 
     candidate: Candidate
+    device: str = ""
 
 
 @dataclass(frozen=True)
 class Time:
+    """Time a candidate against the baseline on the device."""
+
     candidate: Candidate
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class TimeBaseline:
+    """Check and time the baseline on one more device, so that candidates can be timed there."""
+
+    candidate: Candidate
+    device: str
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,7 @@ class Confirm:
     """Put what would become the best through the hidden stage."""
 
     candidate: Candidate
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,21 @@ class GiveUp:
 
 Judge = Compile | Prune | Verify | Time | ChooseBaseline | FindMoves | Confirm | Promote
 """A step of a candidate through the judge."""
-Action = Judge | WriteBaseline | Generate | Repair | EndPull | TakeInjection | Combine | Choose | Finish | GiveUp
+OnDevice = Compile | Verify | Time | TimeBaseline | Confirm
+"""What a device's lane does."""
+Action = (
+    Judge
+    | TimeBaseline
+    | WriteBaseline
+    | Generate
+    | Repair
+    | EndPull
+    | TakeInjection
+    | Combine
+    | Choose
+    | Finish
+    | GiveUp
+)
 Resource = Literal["lane", "compiler", ""]
 
 
@@ -147,6 +175,8 @@ def subject(action: Action) -> tuple[str, int]:
     match action:
         case Generate(pull) | Repair(pull, _) | EndPull(pull, _):
             return "pull", pull.number
+        case TimeBaseline(_, device):
+            return f"baseline on {device}", 0
         case WriteBaseline() | TakeInjection() | Combine() | Choose() | Finish() | GiveUp():
             return "run", 0
     candidate = action.candidate
@@ -167,7 +197,7 @@ def candidate_of(action: Action) -> Candidate | None:
 def needs(action: Action) -> Resource:
     """The resource that an action holds while it runs, "" for none of which there are too few."""
     match action:
-        case Verify() | Time() | Confirm():
+        case Verify() | Time() | TimeBaseline() | Confirm():
             return "lane"
         case Compile():
             return "compiler"

@@ -4,43 +4,89 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kbtui import paths
-from kbtui.state.records import BestSummary, Summary
+from kbtui.state.records import BestSummary, Summary, Timing
 from kbtui.state.run_state import Candidate, RunState
+
+DEVICES_DIFFER = 1.05
+"""By so much the same version's ratio may differ between two devices of one kind."""
 
 
 def best_of(state: RunState) -> int | None:
     """The id of the best candidate; None until the baseline is timed, or, in a run from scratch, chosen.
 
     Measured: only the verdict `faster` promotes over the baseline, the highest ratio wins. Modelled: only `not worse`
-    promotes, the highest estimate above the baseline's wins. Of equals the older stays.
+    promotes, the highest estimate above the baseline's wins. Of equals the older stays. All figures are of one device:
+    who was not timed there is not compared, and the best stays until it was.
     """
     baseline = state.baseline
     if baseline is None or not baseline.correct or baseline.timing is None:
         return None
+    device = arena(state)
+    if not compared_on(state, device):
+        return state.best_id
     best_id, best_figure = baseline.id, 1.0
     for candidate in state.frontier:
-        figure = promoting_figure(candidate)
+        figure = promoting_figure(candidate, device)
         if candidate.id != baseline.id and figure is not None and figure > best_figure:
             best_id, best_figure = candidate.id, figure
     return best_id
 
 
-def promoting_figure(candidate: Candidate) -> float | None:
-    """The measured ratio or the modelled estimate that speaks for `candidate`; None when its verdict does not, when the
-    hidden stage does not confirm it, and when a person wants no more of it."""
-    if candidate.timing is None or candidate.killed_by:
+def promoting_figure(candidate: Candidate, device: str | None = None) -> float | None:
+    """The measured ratio or the modelled estimate that speaks for `candidate`, of its timing on the device (None: of the one
+    that counts); None when its verdict does not, when the hidden stage does not confirm it, and when a person wants no
+    more of it."""
+    timing = candidate.timing if device is None else candidate.timing_on(device)
+    if timing is None or candidate.killed_by:
         return None
     if candidate.confirmation is not None and candidate.confirmation.verdict != "correct":
         return None
-    match candidate.timing.verdict:
+    match timing.verdict:
         case "faster":
-            return candidate.ratio
+            return timing.ratio
         case "not worse":
-            return candidate.estimate
+            return timing.estimate
     return None
+
+
+def arena(state: RunState) -> str:
+    """The device on which the best and what may become the best are compared: where the best was timed, or, while that is the
+    baseline, which has a time on all of them, the oldest version that may rise. Never one that fell out, if any is left."""
+    lanes, best = state.live_lanes or state.lanes, state.best
+    if len(state.lanes) == 1:
+        return state.lanes[0]
+    rising: Iterable[Candidate] = [best] if best is not None and best.id != state.baseline_id else _rising(state)
+    timed = (device for candidate in rising for device in (candidate.device, *candidate.timings))
+    return next((device for device in timed if device in lanes), lanes[0])
+
+
+def compared_on(state: RunState, device: str) -> bool:
+    """Whether the best can be compared on the device. If not, it is timed there before anything may take its place."""
+    best = state.best
+    return best is None or best.timing_on(device) is not None or promoting_figure(best) is None
+
+
+def worth_timing_again(state: RunState, candidate: Candidate) -> bool:
+    """Whether a version that was timed on another device than the best may yet take its place.
+
+    That is not said by their ratios, each to the baseline of its own device; but what is behind by more than the slack
+    and both intervals is not given the device's time.
+    """
+    best, figure = state.best, promoting_figure(candidate)
+    leading = promoting_figure(best) if best is not None else None
+    if figure is None or candidate.timing is None:
+        return False
+    if best is None or best.timing is None or leading is None:
+        return True
+    return (candidate.timing.high or figure) * DEVICES_DIFFER > (best.timing.low or leading)
+
+
+def _rising(state: RunState) -> Iterator[Candidate]:
+    return (one for one in state.frontier if one.id != state.baseline_id and promoting_figure(one) is not None)
 
 
 def export_best(run_id: str, source: str) -> Path:
@@ -68,11 +114,13 @@ def summary(state: RunState, stopped_by: str) -> Summary:
         candidates=len(state.candidates),
         correct=len(state.frontier),
         best=_best_summary(state.best),
-        baseline_ms=_mean_ms(state.baseline),
+        baseline_ms=_mean_ms(state.baseline_beside(state.best) if state.best is not None else _timing(state.baseline)),
         cost_usd=state.cost_usd,
         tokens=state.tokens,
         stopped_by=stopped_by,
         baseline_id=state.baseline_id,
+        devices=state.started.lanes or (state.started.device.lane,),
+        dropped=tuple(state.dropped),
     )
 
 
@@ -91,8 +139,12 @@ def _best_summary(best: Candidate | None) -> BestSummary | None:
     )
 
 
-def _mean_ms(candidate: Candidate | None) -> float | None:
-    if candidate is None or candidate.timing is None:
+def _timing(candidate: Candidate | None) -> Timing | None:
+    return candidate.timing if candidate is not None else None
+
+
+def _mean_ms(timing: Timing | None) -> float | None:
+    if timing is None:
         return None
-    measured = [case.ms for case in candidate.timing.cases if case.ms]
+    measured = [case.ms for case in timing.cases if case.ms]
     return math.exp(sum(math.log(ms) for ms in measured) / len(measured)) if measured else None

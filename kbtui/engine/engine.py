@@ -16,7 +16,8 @@ from kbtui.engine.best import summary
 from kbtui.engine.desk import EmitterDesk
 from kbtui.engine.emit import Emitter, Listener
 from kbtui.engine.ingest import HistoryFeed, Ingest
-from kbtui.engine.lane_thread import LaneMaker, LaneThread
+from kbtui.engine.lane_pool import LanePool, Started
+from kbtui.engine.lane_thread import LaneMaker
 from kbtui.engine.loop import Loop
 from kbtui.engine.scratch import scratch, sweep
 from kbtui.engine.server import Server
@@ -24,7 +25,6 @@ from kbtui.engine.spec import RunSpec
 from kbtui.engine.stopping import Stopped, StopSignal
 from kbtui.engine.tools import Tools
 from kbtui.errors import JournalError, KbtuiError
-from kbtui.evaluate.lane import LaneFacts
 from kbtui.generate.generator import Generator
 from kbtui.history.journal import HEARTBEAT_S, JournalWriter, RunLock
 from kbtui.problems.folder import find_problem
@@ -104,37 +104,47 @@ class Engine:
         hidden = self._parts.harden()
         await asyncio.to_thread(sweep)
         folder = stack.enter_context(scratch(spec.run_id))
-        lane = LaneThread(self._parts.make_lane, opening.lane_spec(spec, problem, folder))
-        stack.push_async_callback(lane.close)
-        facts = await self._stop.unless(lane.start())
+        pool = LanePool(self._parts.make_lane, opening.lane_specs(spec, problem, folder))
+        stack.push_async_callback(pool.close)
+        lanes = await self._stop.unless(pool.start())
         opening.keep_problem(spec.run_id, problem)
         writer = stack.enter_context(JournalWriter(paths.journal_file(spec.run_id)))
         emitter = Emitter(state, writer)
         emitter.listen(on_event)
-        sampler = Sampler(facts.device.uuid or spec.device, _from_any_thread(emitter))
-        tools = Tools(emitter, lane, generator, policy, sampler, problem.kernel_source)
+        samplers = _samplers(lanes, spec.device, _from_any_thread(emitter))
+        tools = Tools(emitter, pool, generator, policy, samplers, problem.kernel_source)
         loop = Loop(tools, self._stop, opening.limits(spec), attended=self._attended)
         await stack.enter_async_context(_serving(spec.run_id, emitter, loop))
-        _begin(spec, tools, facts, hidden, writer.cut_bytes)
+        _begin(spec, tools, lanes, hidden, writer.cut_bytes)
         generator.attach(EmitterDesk(emitter))
         await stack.enter_async_context(_beating(lock))
-        sampler.start()
-        stack.callback(sampler.stop)
+        for sampler in samplers.values():
+            sampler.start()
+            stack.callback(sampler.stop)
         return loop, tools
 
 
-def _begin(spec: RunSpec, tools: Tools, facts: LaneFacts, hidden: str, cut_bytes: int) -> None:
+def _samplers(lanes: Started, device: str, show: Callable[[e.GpuSampled], None]) -> dict[str, Sampler]:
+    """Counters of each device that started; where several have none, as lanes on `cpu`, one says so."""
+    if device.startswith("cpu"):
+        return {next(iter(lanes.facts)): Sampler("cpu", show)}
+    return {name: Sampler(facts.device.uuid or name or device, show) for name, facts in lanes.facts.items()}
+
+
+def _begin(spec: RunSpec, tools: Tools, lanes: Started, hidden: str, cut_bytes: int) -> None:
     """Emit the first events of this process."""
-    emitter, generator = tools.emitter, tools.generator
+    emitter, generator, first = tools.emitter, tools.generator, lanes.first
     started = emitter.state.started
     if started is None:
-        started = emitter.emit(opening.started_event(spec, facts, tools.policy, generator, hidden))
-        for text in generator.notices(facts.problem, facts.device, tools.kernel_source, started.iterations):
+        started = emitter.emit(opening.started_event(spec, lanes, tools.policy, generator, hidden))
+        for text in generator.notices(first.problem, first.device, tools.kernel_source, started.iterations):
             emitter.emit(e.Noted(level="info", text=text, source=generator.name))
     else:
-        emitter.emit(opening.continued_event(spec, facts, started, generator, cut_bytes))
+        emitter.emit(opening.continued_event(spec, lanes, emitter.state, generator, cut_bytes))
         if changed := opening.changed_limits(spec, emitter.state):
             emitter.emit(changed)
+    for name, reason in lanes.failed.items():
+        emitter.emit(e.DeviceDropped(device=name, reason=reason))
     emitter.settle()
 
 

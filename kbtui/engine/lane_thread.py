@@ -57,6 +57,13 @@ class LaneThread:
         """Have all jobs cancelled and wait until the threads are free; their results are nobody's any more."""
         await self._end(None, *(job for worker in self._workers for job in worker.jobs))
 
+    async def release(self) -> None:
+        """End the lane's processes; the next job starts it anew. Waits for what runs to end."""
+        self._broken = True
+        async with self._mending:
+            await self.cancel()
+            await asyncio.wrap_future(self._main.put(self._close))
+
     async def close(self, grace_s: float = 20.0) -> None:
         """End the lane and its threads. May be called twice. A lane that does not let go in `grace_s` is left behind."""
         with contextlib.suppress(TimeoutError):
@@ -103,7 +110,11 @@ class LaneThread:
 
     def _start(self) -> LaneFacts:
         self._lane = self._make(self._spec)
-        return self._lane.start()
+        try:
+            return self._lane.start()
+        except EnvironmentFailure:
+            self._broken = True
+            raise
 
     def _guarded(self, job: Callable[[Lane], T]) -> T:
         assert self._lane is not None, "start the lane first"

@@ -9,7 +9,8 @@ from kbtui.engine import actions as a
 from kbtui.engine import judging, merging, plan, pulling
 from kbtui.engine.actions import Action, candidate_of, pull_of
 from kbtui.engine.commands import answer
-from kbtui.engine.plan import Limits
+from kbtui.engine.lane_thread import LaneLost
+from kbtui.engine.placing import Limits
 from kbtui.engine.stopping import Stopped, StopSignal
 from kbtui.engine.tools import Tools
 from kbtui.errors import EnvironmentFailure, KbtuiError, ProviderFailure, UsageError
@@ -105,7 +106,11 @@ class Loop:
             return
         try:
             task.result()
-        except (EnvironmentFailure, ProviderFailure) as failure:
+        except (EnvironmentFailure, ProviderFailure, LaneLost) as failure:
+            if isinstance(action, a.OnDevice) and await self._drop_device(action, failure):
+                return
+            if isinstance(failure, LaneLost):
+                raise
             await self._suspend(action, failure)
             return
         # What a power cut must not undo: a pull, and a reply that was paid for. (A killed process loses no event anyway:
@@ -119,20 +124,22 @@ class Loop:
         match action:
             case a.WriteBaseline():
                 pulling.write_baseline(tools)
-            case a.Compile(candidate):
-                await judging.compile_candidate(tools, candidate)
+            case a.Compile(candidate, device):
+                await judging.compile_candidate(tools, candidate, device)
             case a.Prune(_, pruned):
                 tools.emitter.emit(pruned)
-            case a.Verify(candidate):
-                await judging.verify_candidate(tools, candidate)
-            case a.Time(candidate):
-                await judging.time_candidate(tools, candidate)
+            case a.Verify(candidate, device):
+                await judging.verify_candidate(tools, candidate, device)
+            case a.Time(candidate, device):
+                await judging.time_candidate(tools, candidate, device)
+            case a.TimeBaseline(candidate, device):
+                await judging.time_baseline(tools, candidate, device)
             case a.ChooseBaseline(candidate):
                 judging.choose_baseline(tools, candidate)
             case a.FindMoves(candidate):
                 await judging.find_moves(tools, candidate)
-            case a.Confirm(candidate):
-                await judging.confirm_candidate(tools, candidate)
+            case a.Confirm(candidate, device):
+                await judging.confirm_candidate(tools, candidate, device)
             case a.Promote(candidate):
                 judging.promote(tools, candidate)
             case a.TakeInjection(seq):
@@ -157,6 +164,23 @@ class Loop:
         reason = "no arm is left under the bans and the pin: lift one, then resume"
         self._tools.emitter.emit(e.RunPaused(by="kbtui", reason=reason))
         return True
+
+    async def _drop_device(self, action: a.OnDevice, failure: KbtuiError) -> bool:
+        """Go on without the device that failed during the action, in a run on several: what it was doing is asked for again, and
+        another does it. False when the run has no other left."""
+        tools, device = self._tools, action.device
+        if not device:
+            return False
+        if device not in tools.state.dropped:
+            candidate = None if isinstance(action, a.TimeBaseline) else action.candidate.id
+            tools.emitter.emit(e.DeviceDropped(device=device, reason=str(failure), candidate_id=candidate))
+            tools.emitter.settle()
+            beside = {task: each for task, each in self._running.items() if _is_on(device, each)}
+            for task in beside:
+                del self._running[task]
+            await self._abandon(beside)
+            tools.lanes.release(device)
+        return bool(tools.state.live_lanes)
 
     async def _suspend(self, action: Action, failure: EnvironmentFailure | ProviderFailure) -> None:
         """The pull whose action failed is nobody's fault and dropped; the run holds until a person says otherwise.
@@ -192,3 +216,7 @@ class Loop:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         tasks.clear()
+
+
+def _is_on(device: str, action: Action) -> bool:
+    return isinstance(action, a.OnDevice) and action.device == device

@@ -17,8 +17,9 @@ from msgspec import UNSET, UnsetType
 
 import kbtui
 from kbtui import paths
-from kbtui.engine.devices import choose_device
-from kbtui.engine.plan import Limits
+from kbtui.engine.devices import choose_devices
+from kbtui.engine.lane_pool import Started
+from kbtui.engine.placing import Limits
 from kbtui.engine.spec import DEFAULT_BUDGET_USD, DEFAULT_ITERATIONS, RunSpec, run_id_for
 from kbtui.engine.stopping import Stopped
 from kbtui.errors import EnvironmentFailure, KbtuiError, ProblemError, UsageError
@@ -28,6 +29,7 @@ from kbtui.history.journal import read_journal
 from kbtui.problems.folder import ProblemFolder
 from kbtui.search.policy import Policy
 from kbtui.state import events as e
+from kbtui.state.records import DeviceInfo
 from kbtui.state.run_state import RunState
 from kbtui.text import redact
 
@@ -56,11 +58,18 @@ def recorded_state(run_id: str) -> RunState:
 
 
 def completed(spec: RunSpec, state: RunState) -> RunSpec:
-    """The specification with device and interpreter filled in; of a run that goes on, what its journal recorded. Raises
-    UsageError for a device that does not exist."""
+    """The specification with devices and interpreter filled in; of a run that goes on, what its journal recorded. There are
+    at least as many pulls as devices, or one of them would have nothing to do. Raises UsageError for a device that does
+    not exist."""
     started = state.started
     if started is None:
-        return msgspec.structs.replace(spec, device=choose_device(spec.device), python=spec.python or sys.executable)
+        devices = choose_devices(spec.device)
+        return msgspec.structs.replace(
+            spec,
+            device=",".join(devices),
+            parallel=max(spec.parallel, len(devices)),
+            python=spec.python or sys.executable,
+        )
     return msgspec.structs.replace(
         spec,
         problem=started.problem.path,
@@ -71,7 +80,7 @@ def completed(spec: RunSpec, state: RunState) -> RunSpec:
         policy=started.policy,
         policy_parameters=started.policy_parameters,
         objective=started.objective,
-        device=started.device.lane,
+        device=",".join(started.lanes) or started.device.lane,
         target=started.device.target,
         python=spec.python or started.python,
         seed=started.seed,
@@ -108,29 +117,42 @@ def keep_problem(run_id: str, problem: ProblemFolder) -> None:
         (folder / file.name).write_text(redact(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def lane_spec(spec: RunSpec, problem: ProblemFolder, scratch: Path) -> LaneSpec:
-    """How the run's lane is made."""
-    return LaneSpec(
-        problem=problem.path,
-        device=spec.device,
-        target=spec.target,
-        python=spec.python,
-        scratch=scratch,
-        seed=spec.seed,
-        objective=spec.objective,
-        compilers=limits(spec).compilers,
-    )
+def lane_names(spec: RunSpec) -> tuple[str, ...]:
+    """The run's devices by the names that events use: "" for the only one."""
+    devices = tuple(spec.device.split(","))
+    return devices if len(devices) > 1 else ("",)
+
+
+def lane_specs(spec: RunSpec, problem: ProblemFolder, scratch: Path) -> dict[str, LaneSpec]:
+    """How each of the run's lanes is made, by the device's name; several have a folder each in `scratch`."""
+    names = lane_names(spec)
+    # Shared out evenly, and one each at least, which waits for nothing: the plan bounds all of them together.
+    compilers = -(-limits(spec).compilers // len(names))
+    return {
+        name: LaneSpec(
+            problem=problem.path,
+            device="cpu" if device.startswith("cpu") else device,
+            target=spec.target,
+            python=spec.python,
+            scratch=scratch / device.replace(":", "-") if name else scratch,
+            seed=spec.seed,
+            objective=spec.objective,
+            compilers=compilers,
+        )
+        for name, device in zip(names, spec.device.split(","), strict=True)
+    }
 
 
 def limits(spec: RunSpec) -> Limits:
-    """What the run works with at a time. One core is left to the lane and this process, since compiling beside a
+    """What the run works with at a time. A core is left to each lane and this process, since compiling beside a
     measurement must not take its processor."""
     cores = len(os.sched_getaffinity(0))
-    return Limits(pulls=spec.parallel, compilers=max(1, min(spec.parallel, cores - 1)))
+    return Limits(pulls=spec.parallel, compilers=max(1, min(spec.parallel, cores - len(lane_names(spec)))))
 
 
-def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, generator: Generator, hidden: str) -> e.RunStarted:
+def started_event(spec: RunSpec, lanes: Started, policy: Policy, generator: Generator, hidden: str) -> e.RunStarted:
     """The first event of a new run. `hidden` says whether candidates cannot read this process's memory."""
+    facts, several = lanes.first, len(lane_names(spec)) > 1
     return e.RunStarted(
         journal_version=e.JOURNAL_VERSION,
         run_id=spec.run_id,
@@ -159,14 +181,22 @@ def started_event(spec: RunSpec, facts: LaneFacts, policy: Policy, generator: Ge
         host=platform.node(),
         user=user(),
         arguments=spec.arguments,
+        lanes=lane_names(spec) if several else (),
+        devices=_devices(lanes) if several else (),
     )
 
 
+def _devices(lanes: Started) -> tuple[DeviceInfo, ...]:
+    return tuple(facts.device for facts in lanes.facts.values())
+
+
 def continued_event(
-    spec: RunSpec, facts: LaneFacts, started: e.RunStarted, generator: Generator, cut_bytes: int
+    spec: RunSpec, lanes: Started, state: RunState, generator: Generator, cut_bytes: int
 ) -> e.RunContinued:
     """What says that a new process goes on. Raises ProblemError or EnvironmentFailure when the run would compare what
     cannot be compared: another problem, or measured times with modelled ones or with another device's."""
+    started, facts = state.started, lanes.first
+    assert started is not None, "only what started is continued"
     if facts.problem.digest != started.problem.digest:
         kept = paths.run_dir(started.run_id) / "problem"
         raise ProblemError(
@@ -178,8 +208,19 @@ def continued_event(
             f"the run's times are {started.timing} on {started.device.name}, here they would be {facts.timing} on "
             f"{facts.device.name}: continue it on the same device, or start a new run"
         )
+    for device in _devices(lanes) if started.lanes else ():
+        before = state.devices.get(device.lane)
+        if before is not None and before.uuid != device.uuid:
+            raise EnvironmentFailure(
+                f"{device.lane} was {before.uuid} when the run started and is {device.uuid} now: its baseline was timed on "
+                "the former; set CUDA_VISIBLE_DEVICES so that the GPUs have their numbers back, or start a new run"
+            )
     return e.RunContinued(
-        pid=os.getpid(), cut_bytes=cut_bytes, versions=_versions(facts, generator), iterations=spec.iterations
+        pid=os.getpid(),
+        cut_bytes=cut_bytes,
+        versions=_versions(facts, generator),
+        iterations=spec.iterations,
+        devices=_devices(lanes) if started.lanes else (),
     )
 
 

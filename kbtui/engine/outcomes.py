@@ -5,6 +5,9 @@ from __future__ import annotations
 from kbtui.state.records import Timing, Verification
 from kbtui.state.run_state import Candidate, Pull, RunState
 
+MOST_FELLED = 2
+"""Devices that fall out while they judge one candidate, before it is thought to be the cause and left alone."""
+
 
 def failed(candidate: Candidate) -> bool:
     """Whether the candidate is out: pruned, not compiled, or not verified as correct."""
@@ -19,6 +22,8 @@ def unjudged(candidate: Candidate) -> str:
     """Why the outcome says nothing about the candidate, "" when it does: the bandit must not see it then."""
     if candidate.killed_by:
         return f"{candidate.killed_by} killed #{candidate.id}"
+    if candidate.felled >= MOST_FELLED:
+        return f"{candidate.felled} devices fell out while they judged #{candidate.id}"
     compilation, verification, timing = candidate.compilation, candidate.verification, candidate.timing
     if compilation is not None and not compilation.ok and compilation.owner != "candidate":
         return f"#{candidate.id} could not be compiled here: {compilation.reason}"

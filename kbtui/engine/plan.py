@@ -8,27 +8,19 @@ sense together in an order where each prefix asks for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 from kbtui.engine import actions as a
 from kbtui.engine import cascade
-from kbtui.engine.actions import DISPATCH, INJECTED, Action, needs, subject
-from kbtui.engine.best import best_of, promoting_figure
+from kbtui.engine.actions import DISPATCH, INJECTED, Action
+from kbtui.engine.best import arena, best_of, compared_on, promoting_figure, worth_timing_again
 from kbtui.engine.dispatching import Merge, merge_of
-from kbtui.engine.outcomes import baseline_failure, failed, mendable, unjudged
+from kbtui.engine.outcomes import MOST_FELLED, baseline_failure, failed, mendable, unjudged
+from kbtui.engine.placing import Limits, startable
 from kbtui.engine.stops import stop_reason
 from kbtui.generate.moves.dispatch import parameters
 from kbtui.state.run_state import Candidate, Pull, RunState
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What there is to work with: places for `pulls` in flight, and `compilers` beside one another. The lane is one."""
-
-    pulls: int = 1
-    compilers: int = 1
 
 
 def ready_actions(state: RunState, limits: Limits, running: Collection[Action] = ()) -> list[Action]:
@@ -36,24 +28,28 @@ def ready_actions(state: RunState, limits: Limits, running: Collection[Action] =
 
     What has begun is finished first, paused or not, the older pull before the younger; then people's wishes; then the
     bandit. A pull takes one of the places, and so does a person's own version while it is judged. Verifying and timing
-    take the lane. [] means that only what runs, or a person, brings the run further. Finish and GiveUp come alone, and
+    take a device's lane. [] means that only what runs, or a person, brings the run further. Finish and GiveUp come alone, and
     only when nothing runs.
     """
     if state.start is not None and (failure := baseline_failure(state.start)):
         return [] if running else [a.GiveUp(failure)]
     if _machine_failed(state):
         return []
-    actions = [_continue(state, pull) for pull in state.open_pulls]
+    actions: list[Action] = [_continue(state, pull) for pull in state.open_pulls]
     # The baseline and injected versions hold while paused, too: after a failure of the machine they are tried again,
     # and when, a person says.
     if state.status != "paused" or state.steps:
         actions += _begin(state, limits, running)
-    return list(_startable(actions, limits, running))
+    if actions and not isinstance(actions[0], a.Finish):
+        actions = [*_baselines(state), *actions]
+    return list(startable(state, actions, limits, running))
 
 
 def judge(state: RunState, candidate: Candidate) -> a.Judge | None:
     """The candidate's next stage; None when it came to its end."""
     if failed(candidate) or candidate.killed_by:
+        return None
+    if candidate.felled >= MOST_FELLED and candidate.id != state.baseline_id:
         return None
     if candidate.empty:
         return None if candidate.moves else a.FindMoves(candidate)
@@ -70,7 +66,11 @@ def judge(state: RunState, candidate: Candidate) -> a.Judge | None:
         return a.ChooseBaseline(candidate)
     if not candidate.moves:
         return a.FindMoves(candidate)
-    if _may_rise(state, candidate) and best_of(state) == candidate.id:
+    if not _may_rise(state, candidate):
+        return None
+    if step := _compare(state, candidate):
+        return step
+    if best_of(state) == candidate.id:
         confirmed = candidate.id == state.baseline_id or candidate.confirmation is not None
         return a.Promote(candidate) if confirmed else a.Confirm(candidate)
     return None
@@ -81,6 +81,26 @@ def _may_rise(state: RunState, candidate: Candidate) -> bool:
     if candidate.id in (state.baseline_id, state.best_id):
         return state.best_id is None
     return promoting_figure(candidate) is not None
+
+
+def _compare(state: RunState, candidate: Candidate) -> a.Time | None:
+    """What is to be timed on the device where the best and the candidate are compared: either that has no time there."""
+    device, best = arena(state), state.best
+    if not device or candidate.id in (state.baseline_id, state.best_id) or not worth_timing_again(state, candidate):
+        return None
+    if best is not None and not compared_on(state, device):
+        return a.Time(best, device) if best.felled < MOST_FELLED else None
+    return a.Time(candidate, device) if candidate.timing_on(device) is None else None
+
+
+def _baselines(state: RunState) -> Iterator[a.TimeBaseline]:
+    """The baseline on devices that have no time of it yet."""
+    baseline = state.baseline
+    if baseline is None or baseline.timing is None:
+        return
+    for device in state.live_lanes:
+        if baseline.timing_on(device) is None:
+            yield a.TimeBaseline(baseline, device)
 
 
 def next_pull(state: RunState) -> int:
@@ -143,19 +163,3 @@ def _strays(state: RunState) -> Iterator[a.Judge]:
     for candidate in state.candidates.values():
         if candidate.generator in (INJECTED, DISPATCH) and (step := judge(state, candidate)):
             yield step
-
-
-def _startable(actions: Iterable[Action], limits: Limits, running: Collection[Action]) -> Iterable[Action]:
-    """Those of `actions` whose subject nobody works on, as far as resources go."""
-    busy = {subject(action) for action in running}
-    free = {"lane": 1, "compiler": limits.compilers}
-    for action in running:
-        if needs(action) in free:
-            free[needs(action)] -= 1
-    for action in actions:
-        resource = needs(action)
-        if subject(action) in busy or free.get(resource, 1) < 1:
-            continue
-        if resource in free:
-            free[resource] -= 1
-        yield action

@@ -88,6 +88,10 @@ class RunStarted(Event, frozen=True, kw_only=True):
     """Whether a version that picks among others by the sizes of its inputs is tried at the end."""
     repairs: int = 0
     """How often a version that failed may be sent back to what wrote it, within its pull."""
+    lanes: tuple[str, ...] = ()
+    """The devices of a run on several, by the names that later events use; () in a run on one."""
+    devices: tuple[DeviceInfo, ...] = ()
+    """Those of them that started; `device` is the first."""
 
 
 class RunContinued(Event, frozen=True, kw_only=True):
@@ -97,6 +101,20 @@ class RunContinued(Event, frozen=True, kw_only=True):
     cut_bytes: int = 0
     versions: dict[str, str] = {}
     iterations: int | None = None
+    devices: tuple[DeviceInfo, ...] = ()
+    """In a run on several devices: those that started this time."""
+
+
+class DeviceDropped(Event, frozen=True, kw_only=True):
+    """A device of a run on several fell out: what it was doing is redone on the others. It is tried again when a person
+    resumes the run, if it had ever started, and when the run is continued.
+
+    `candidate_id` is what was being judged when the device failed; None where nothing was, as at the start.
+    """
+
+    device: str
+    reason: str
+    candidate_id: int | None = None
 
 
 class RunPaused(Event, frozen=True, kw_only=True):
@@ -345,17 +363,24 @@ class Pruned(Event, frozen=True, kw_only=True):
 class Compiled(Event, frozen=True, kw_only=True):
     candidate_id: int
     compilation: Compilation
+    device: str = ""
+    """Whose lane did it, here and below; "" in a run on one device."""
 
 
 class Verified(Event, frozen=True, kw_only=True):
     candidate_id: int
     verification: Verification
+    device: str = ""
 
 
 class Timed(Event, frozen=True, kw_only=True):
+    """Ratios are to the baseline on the same device. A candidate may be timed on several: the baseline on all, and what may
+    become the best where the best was timed."""
+
     candidate_id: int
     timing: Timing
     signature: Signature
+    device: str = ""
 
 
 class Confirmed(Event, frozen=True, kw_only=True):
@@ -363,6 +388,7 @@ class Confirmed(Event, frozen=True, kw_only=True):
 
     candidate_id: int
     verification: Verification
+    device: str = ""
 
 
 class BaselineChosen(Event, frozen=True, kw_only=True):
@@ -373,10 +399,12 @@ class BaselineChosen(Event, frozen=True, kw_only=True):
 
 
 class BestChanged(Event, frozen=True, kw_only=True):
-    """A candidate became the best of the run and was exported to `path`."""
+    """A candidate became the best of the run and was exported to `path`. `device` is where it was compared with the best
+    before."""
 
     candidate_id: int
     path: str
+    device: str = ""
 
 
 # ---------------------------------------------------------------- what people did (`by`: user@tty or user@script)
@@ -504,7 +532,7 @@ class ReplyDelta(Event, frozen=True, kw_only=True):
 
 
 Durable = Union[  # noqa: UP007  (msgspec reads a runtime union)
-    RunStarted, RunContinued, RunPaused, RunResumed, RunStopped, Noted, Clustered, Masked, Selected, Rewarded,
+    RunStarted, RunContinued, RunPaused, RunResumed, RunStopped, DeviceDropped, Noted, Clustered, Masked, Selected, Rewarded,
     PullDropped,
     Generated, MovesFound, Pruned, Compiled, Verified, Timed, Confirmed, BestChanged, BaselineChosen, Forced, Banned, Unbanned,
     Stepped, Injected, Pinned, Killed,

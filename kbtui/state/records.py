@@ -298,6 +298,10 @@ class Summary(Record, frozen=True, kw_only=True):
     stopped_by: str
     baseline_id: int | None = BASELINE_ID
     """The candidate that the others are compared with; None where a run without a kernel found no correct one."""
+    devices: tuple[str, ...] = ()
+    """Names of the lanes, such as "cuda:0"."""
+    dropped: tuple[str, ...] = ()
+    """Those of them that had fallen out at the end."""
 
 
 class BestSummary(Record, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from kbtui.state.records import (
     EMPTY_START,
     ArmScore,
     Compilation,
+    DeviceInfo,
     NumberChange,
     Owner,
     Signature,
@@ -56,6 +57,15 @@ class Candidate(msgspec.Struct, kw_only=True):
     confirmation: Verification | None = None
     """The verdict of the hidden stage, which only what would become the best comes to."""
     timing: Timing | None = None
+    """The one that counts: its only one; of several, the newest that has a figure, and the baseline's first."""
+    device: str = ""
+    """Where that was measured; "" in a run on one device."""
+    timings: dict[str, Timing] = {}
+    """In a run on several devices, the newest timing on each."""
+    worked_on: str = ""
+    """The device that last did something for it, and may have it compiled already."""
+    felled: int = 0
+    """How many devices fell out while they judged it."""
     signature: Signature | None = None
     moves: dict[str, int] = {}
     cluster: int | None = None
@@ -92,6 +102,10 @@ class Candidate(msgspec.Struct, kw_only=True):
     def exposed(self) -> bool:
         """Found wrong in the hidden stage. Where that could not tell, the verification stands."""
         return self.confirmation is not None and self.confirmation.verdict not in ("correct", "unknown")
+
+    def timing_on(self, device: str) -> Timing | None:
+        """Its timing on that device; None where it has none there."""
+        return self.timing if device == self.device else self.timings.get(device)
 
     @property
     def ratio(self) -> float | None:
@@ -178,6 +192,13 @@ class LogLine(msgspec.Struct, frozen=True):
     text: str
 
 
+def device_text(started: e.RunStarted) -> str:
+    """What a run evaluates on: "NVIDIA H200", or "2 x NVIDIA H200" with the devices' names in brackets."""
+    if not started.lanes:
+        return started.device.name
+    return f"{len(started.lanes)} x {started.device.name} ({', '.join(started.lanes)})"
+
+
 def _budget_text(event: e.BudgetChanged) -> str:
     parts = [
         plural(event.iterations, "pull") if event.iterations is not None else "",
@@ -204,6 +225,10 @@ class RunState:
         self.last_t: float = 0.0
         self.elapsed: float = 0.0
         self.iterations: int = 0
+        self.devices: dict[str, DeviceInfo] = {}
+        """In a run on several devices, those that ever started, by name."""
+        self.dropped: dict[str, str] = {}
+        """The devices that fell out, and why."""
         self.budget_usd: float | None = None
         self.candidates: dict[int, Candidate] = {}
         self.pulls: dict[int, Pull] = {}
@@ -289,6 +314,25 @@ class RunState:
         return self.candidates.get(self.best_id) if self.best_id is not None else None
 
     @property
+    def lanes(self) -> tuple[str, ...]:
+        """The devices' names, as events use them; one, "", in a run on one device."""
+        return (self.started.lanes if self.started is not None else ()) or ("",)
+
+    @property
+    def live_lanes(self) -> tuple[str, ...]:
+        """The devices that have not fallen out."""
+        return tuple(lane for lane in self.lanes if lane not in self.dropped)
+
+    def device_of(self, candidate: Candidate) -> DeviceInfo:
+        """The device that the candidate's timing was taken on, the run's first where it has none."""
+        assert self.started is not None, "a candidate has a run"
+        return self.devices.get(candidate.device, self.started.device)
+
+    def baseline_beside(self, candidate: Candidate) -> Timing | None:
+        """The baseline's timing on the device that the candidate's was taken on: what its times may be set against."""
+        return self.baseline.timing_on(candidate.device) if self.baseline is not None else None
+
+    @property
     def modelled(self) -> bool:
         """Whether the run's times are estimates."""
         return self.started is not None and self.started.timing == "modelled"
@@ -348,7 +392,8 @@ class RunState:
         self.budget_tokens = event.budget_tokens
         self.budget_s = event.budget_s
         self.patience = event.patience
-        self._say(event, f"run {event.run_id} started: {event.problem.name} on {event.device.name}")
+        self.devices = {device.lane: device for device in event.devices}
+        self._say(event, f"run {event.run_id} started: {event.problem.name} on {device_text(event)}")
 
     def _run_continued(self, event: e.RunContinued) -> None:
         self.status = "running"
@@ -358,9 +403,24 @@ class RunState:
         self.reply_deltas.clear()
         self.steps = 0
         acts.forget(self, e.RunPaused, e.BudgetChanged)
+        self.dropped.clear()
+        self.devices |= {device.lane: device for device in event.devices}
         if event.iterations is not None:
             self.iterations = event.iterations
         self._say(event, f"continued by process {event.pid}")
+
+    def _device_dropped(self, event: e.DeviceDropped) -> None:
+        self.dropped[event.device] = event.reason
+        if event.candidate_id is not None:
+            self.candidates[event.candidate_id].felled += 1
+        left = ", ".join(self.live_lanes)
+        goes_on = f"the run goes on with {left}" if left else "no device is left"
+        self._say(event, f"{event.device} fell out, {goes_on}: {event.reason}", "warning")
+
+    def _retry_devices(self) -> None:
+        """Have those that fell out tried again, unless they never started."""
+        for device in self.dropped.keys() & self.devices.keys():
+            del self.dropped[device]
 
     def _run_paused(self, event: e.RunPaused) -> None:
         self.status = "paused"
@@ -377,6 +437,7 @@ class RunState:
         self.status = "running"
         self.steps = 0
         self.pause_reason, self.pause_owner = "", None
+        self._retry_devices()
         acts.forget(self, e.RunPaused)
         self._say(event, f"{event.by} resumed the run", ACT)
 
@@ -507,6 +568,7 @@ class RunState:
     def _compiled(self, event: e.Compiled) -> None:
         candidate = self.candidates[event.candidate_id]
         candidate.compilation, candidate.stage = event.compilation, "compiled"
+        candidate.worked_on = event.device
         if not event.compilation.ok:
             self._say(
                 event, f"#{event.candidate_id} {event.compilation.outcome}: {event.compilation.reason}", "warning"
@@ -515,20 +577,31 @@ class RunState:
     def _verified(self, event: e.Verified) -> None:
         candidate = self.candidates[event.candidate_id]
         candidate.verification, candidate.stage = event.verification, "verified"
+        candidate.worked_on = event.device
         v = event.verification
         if v.verdict != "correct":
             self._say(event, f"#{event.candidate_id} {v.verdict} at {v.stage}: {v.reason}", "warning")
 
     def _timed(self, event: e.Timed) -> None:
         candidate = self.candidates[event.candidate_id]
-        candidate.timing, candidate.signature, candidate.stage = event.timing, event.signature, "timed"
         t = event.timing
+        if event.device:
+            candidate.timings[event.device] = t
+        if candidate.timing is None or not event.device or self._supersedes(candidate, t):
+            candidate.timing, candidate.signature, candidate.stage = t, event.signature, "timed"
+            candidate.device = event.device
+        where = f" on {event.device}" if event.device else ""
         if t.ratio is not None:
-            self._say(event, f"#{event.candidate_id} {t.verdict} {t.ratio:.2f}x")
+            self._say(event, f"#{event.candidate_id} {t.verdict} {t.ratio:.2f}x{where}")
         elif t.estimate is not None:
-            self._say(event, f"#{event.candidate_id} {t.verdict} ~{t.estimate:.2f} est, modelled")
+            self._say(event, f"#{event.candidate_id} {t.verdict} ~{t.estimate:.2f} est, modelled{where}")
         else:
-            self._say(event, f"#{event.candidate_id} {t.verdict}")
+            self._say(event, f"#{event.candidate_id} {t.verdict}{where}")
+
+    def _supersedes(self, candidate: Candidate, timing: Timing) -> bool:
+        """Whether a timing on another device is the one that counts from now on."""
+        has_figure = timing.ratio is not None or timing.estimate is not None
+        return has_figure and candidate.id != self.baseline_id
 
     def _confirmed(self, event: e.Confirmed) -> None:
         candidate, found = self.candidates[event.candidate_id], event.verification
@@ -546,6 +619,8 @@ class RunState:
         self.best_id = event.candidate_id
         candidate = self.candidates[event.candidate_id]
         candidate.path = event.path
+        if event.device in candidate.timings:
+            candidate.timing, candidate.device = candidate.timings[event.device], event.device
         figure = candidate.ratio if candidate.ratio is not None else candidate.estimate
         if figure is not None:
             # Not the candidate's own pull: an injected one has none, and the curve must not step back.
@@ -553,7 +628,8 @@ class RunState:
             self.curve_usd.append(self.cost_usd)
             self.curve_s.append(event.elapsed)
         if event.candidate_id != self.baseline_id:
-            self._say(event, f"best is now #{event.candidate_id}")
+            where = f" on {event.device}" if event.device else ""
+            self._say(event, f"best is now #{event.candidate_id}{where}")
 
     def _forced(self, event: e.Forced) -> None:
         self.forces[event.seq] = event
@@ -573,6 +649,8 @@ class RunState:
 
     def _stepped(self, event: e.Stepped) -> None:
         self.steps += 1
+        if not self.live_lanes:
+            self._retry_devices()
         self._say(event, f"{event.by} asked for one pull", ACT)
 
     def _injected(self, event: e.Injected) -> None:
@@ -701,6 +779,7 @@ _FOLD: dict[type, Callable[[RunState, Any], None]] = {
     e.RunPaused: RunState._run_paused,
     e.RunResumed: RunState._run_resumed,
     e.RunStopped: RunState._run_stopped,
+    e.DeviceDropped: RunState._device_dropped,
     e.Noted: RunState._noted,
     e.Clustered: RunState._clustered,
     e.Masked: RunState._masked,
