@@ -37,7 +37,7 @@ def test_three_imported_kernels_are_benchmarked_and_resumed(tmp_path: Path) -> N
     bench = ["bench", "tritonbench", "--iterations", "1", "--device", "cpu", "--out", out]
     first = kbtui(*bench, "--kernels", "shifted")
     assert [one["kernel"] for one in first["rows"]] == ["shifted"]
-    whole = kbtui(*bench, "--resume")
+    whole = kbtui(*bench, "--resume", "--jobs", "2")
     assert {one["kernel"]: one["status"] for one in whole["rows"]} == {
         "scaled_sum": "done",
         "shifted": "done",
