@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 
+from kbtui.state.counting import iterations_by_pull
 from kbtui.state.run_state import RunState
+from kbtui.text import plural
 from kbtui.tui.views.numbers import speed_of_light
 
 WIDTH, HEIGHT = 860, 280
@@ -16,8 +18,10 @@ def curve_svg(state: RunState) -> str:
     if not state.curve:
         return ""
     ratios = [ratio for _, ratio in state.curve]
+    at = iterations_by_pull(state)
+    reached = max(at.values())
     trials = [
-        (candidate.pull, value, candidate.id)
+        (at.get(candidate.pull, 0), value, candidate.id)
         for candidate in state.candidates.values()
         if candidate.correct and (value := _value(candidate.ratio, candidate.estimate)) is not None
     ]
@@ -31,7 +35,7 @@ def curve_svg(state: RunState) -> str:
     low = max(floor, min([1.0, *ratios, *(value for _, value, _ in trials)]))
     pad = max((high - low) * 0.08, 0.02)
     low, high = low - pad, high + pad
-    end = max(state.iterations, max(state.pulls, default=0), 1)
+    end = max(state.iterations, reached, 1)
 
     def x(pull: float) -> float:
         return round(LEFT + pull / end * (WIDTH - LEFT - RIGHT), 1)
@@ -49,14 +53,13 @@ def curve_svg(state: RunState) -> str:
         f"{html.escape(_label(state, value))}</title></circle>"
         for pull, value, number in trials
     ]
-    reached = max((pull.number for pull in state.pulls.values()), default=0)
-    path = [f"M{x(state.curve[0][0])} {y(ratios[0])}"]
-    path += [f"H{x(pull)}V{y(ratio)}" for pull, ratio in state.curve[1:]]
-    path.append(f"H{x(max(reached, state.curve[-1][0]))}")
+    path = [f"M{x(at[state.curve[0][0]])} {y(ratios[0])}"]
+    path += [f"H{x(at[pull])}V{y(ratio)}" for pull, ratio in state.curve[1:]]
+    path.append(f"H{x(reached)}")
     parts.append(f'<path class="curve" d="{"".join(path)}"/>')
     if abs(y(ratios[-1]) - y(1.0)) > 14:
         parts.append(_text(LEFT - 8, y(ratios[-1]) + 4, _label(state, ratios[-1]), "end"))
-    parts += [_text(x(0), HEIGHT - 12, "pull 0", "start"), _text(x(end), HEIGHT - 12, f"pull {end}", "end")]
+    parts += [_text(x(0), HEIGHT - 12, "0", "start"), _text(x(end), HEIGHT - 12, plural(end, "pull"), "end")]
     what = "modelled ratio" if state.modelled else "speedup"
     name = f"Best {what} so far over pulls, {_label(state, ratios[0])} to {_label(state, ratios[-1])}"
     body = "\n".join(parts)

@@ -43,6 +43,8 @@ SLOW_TICK_S = 2.0
 SLOW_SHARE = 0.25
 """What is sent over a slow link, as a share of what is sent otherwise."""
 TOAST_S = 4.0
+TOASTS = 2
+"""Toasts on the screen at a time, the newest: `M` has the others."""
 MESSAGES = 500
 
 Severity = Literal["info", "warning", "error"]
@@ -190,11 +192,15 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
     async def replay(self, run_id: str) -> None:
         """Show a recorded run with a slider; nothing can be changed."""
         from kbtui.tui.replaying import ReplaySession
+        from kbtui.tui.screens.cockpit import CockpitScreen
         from kbtui.tui.screens.replay import ReplayScreen
 
         await self._leave()
         self.session = ReplaySession(run_id)
-        await self.push_screen(ReplayScreen())
+        if isinstance(self.screen, CockpitScreen):
+            await self.switch_screen(ReplayScreen())
+        else:
+            await self.push_screen(ReplayScreen())
         self.run_worker(self.tick(), exit_on_error=True)
 
     async def go_home(self) -> None:
@@ -307,6 +313,12 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
             severity=severity,  # type: ignore[arg-type]
             markup=False,
         )
+
+    def _refresh_notifications(self) -> None:
+        # Textual's, which stacks them as high as the screen
+        for old in list(self._notifications)[:-TOASTS]:
+            del self._notifications[old]
+        super()._refresh_notifications()
 
     def copy_text(self, text: str, name: str, what: str) -> None:
         """Copy `text` to the clipboard; where it is too long for the terminal, into a file that is named."""

@@ -117,6 +117,17 @@ def test_the_curve_is_drawn_with_the_speed_of_light_and_the_trials() -> None:
     script.better(1, 1.9)
     assert re.search(r"speed of light 2\.\d\dx", curve_svg(state_of(script)))
     assert curve_svg(RunState()) == ""
+    script.pull(2, 0, "tiling")
+    script.add(e.PullDropped, pull=2, owner=None, reason="known versions only")
+    script.pull(3, 0, "tiling")
+    script.generated(3, 0, 3, "tiling", "bigger")
+    script.judged(3, 2.0)
+    script.better(3, 2.0)
+    state = state_of(script)
+    state.iterations = 2
+    svg = curve_svg(state)
+    assert ">2 pulls<" in svg
+    assert "H844.0V" in svg, "the third pull is the second that counts: at the end"
 
 
 def evil() -> RunState:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from test_home import keep
 from tui_drive import SIZES, drive
 from tui_sample import BY, Script, gpu, sample
 
@@ -13,10 +14,13 @@ from kbtui.state import commands as c
 from kbtui.state import events as e
 from kbtui.state.run_state import RunState
 from kbtui.tui.line import plain
+from kbtui.tui.newcomer import Newcomer
 from kbtui.tui.screens.arms import BanScreen, ForceScreen
 from kbtui.tui.screens.candidate import CandidateScreen
+from kbtui.tui.screens.cockpit import CockpitScreen
 from kbtui.tui.screens.dialogs import ConfirmScreen, PromptScreen, SafeInput
 from kbtui.tui.screens.home import HomeScreen
+from kbtui.tui.screens.replay import ReplayScreen
 from kbtui.tui.widgets.arms_view import ArmsView
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.tree_view import TreeView
@@ -138,10 +142,63 @@ async def test_space_resumes_a_paused_run() -> None:
     script.add(e.RunPaused, by=BY, reason="lunch")
     async with drive(script.events) as d:
         assert "‖ paused" in d.lines[0]
-        assert "lunch" in d.lines[1]
+        assert "‖ paused: lunch" in d.lines[-2]
         assert "space resume" in d.lines[-1]
         await d.press("space")
         assert isinstance(d.feed.commands[0], c.Resume)
+        await d.play(e.RunResumed(seq=len(script.events) + 1, t=1.8e9, by=BY))
+        assert "lunch" not in "".join(d.lines[-2:])
+
+
+REASON = (
+    "openrouter/qwen/qwen3-coder refuses the key: 401 No auth credentials found; set OPENROUTER_API_KEY in the environment of"
+    " the run and go on with it by kbtui resume"
+)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_reason_of_a_pause_is_there_whole(size: tuple[int, int]) -> None:
+    script = sample()
+    script.add(e.RunPaused, by="kbtui", reason=REASON, owner="provider")
+    async with drive(script.events, size) as d:
+        at = next(i for i, line in enumerate(d.lines) if "‖ paused: openrouter" in line)
+        assert " ".join("\n".join(d.lines[at:-1]).split()) == f"‖ paused: {REASON}"
+        assert "faster" in d.lines[1]
+        assert REASON[:20] not in d.lines[1]
+        await d.press("space")
+        await d.play(e.RunResumed(seq=len(script.events) + 1, t=1.8e9, by=BY))
+        assert ("now c1" in d.lines[-2]) == (size[0] == 80), "below one pane, the line of the others is back"
+
+
+async def test_a_reason_without_end_takes_three_rows() -> None:
+    script = sample()
+    script.add(e.RunPaused, by="kbtui", reason="word " * 200)
+    async with drive(script.events, (80, 24)) as d:
+        rows = d.lines[-4:-1]
+        assert all("word word" in row for row in rows)
+        assert "word word" not in d.lines[-5]
+        assert rows[-1].endswith("…")
+
+
+async def test_two_toasts_at_most_the_newest_and_none_without_room() -> None:
+    def toasts() -> list[str]:
+        return [line.strip("▌█ ┃│") for line in d.lines if "sentence" in line]
+
+    async with drive(sample().events, (80, 24)) as d:
+        for number in range(5):
+            d.app.refuse(f"sentence {number}")
+        await d.settle()
+        assert [text[-1] for text in toasts()] == ["3", "4"]
+        d.app.refuse("sentence 5")
+        await d.settle()
+        assert [text[-1] for text in toasts()] == ["4", "5"]
+        assert [line.text for line in d.app.messages] == [f"sentence {number}" for number in range(6)]
+        await d.pilot.resize_terminal(40, 10)
+        await d.settle()
+        assert toasts() == []
+        d.app.refuse("sentence 6")
+        await d.settle()
+        assert [line for line in d.lines if line] == ["needs 60x16, has 40x10; q detaches"]
 
 
 async def test_a_refusal_by_the_run_is_shown_as_one() -> None:
@@ -437,6 +494,30 @@ async def test_a_finished_run_is_shown_from_its_journal_alone() -> None:
         assert "the run has ended" in d.text
         await d.press("enter")
         assert isinstance(d.app.screen, CandidateScreen)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_an_ended_run_offers_what_can_be_done_with_it(size: tuple[int, int], tmp_path: Path) -> None:
+    script = sample()
+    keep(script.run_id, script.events)
+    offers = ("C continue", "enter open", "r replay", "e export", "esc home")
+    newcomer = Newcomer(tmp_path / "hints")
+    async with drive(script.events, size, newcomer=newcomer) as d:
+        assert not any(offer in d.lines[-2] for offer in ("r replay", "e export", "C continue"))
+        assert "f forces an arm" in d.lines[-1]
+        d.feed.connected = d.feed.held = False
+        await d.play(
+            e.RunStopped(seq=len(script.events) + 1, t=1.8e9, stopped_by="iterations", summary=_summary(script))
+        )
+        assert [offer for offer in offers if offer not in d.lines[-2]] == []
+        assert "pause" not in d.lines[-2]
+        assert d.lines[-1] == " New here?  enter opens a candidate  r replays the run  ? all keys  . got it"
+        await d.press("r")
+        assert isinstance(d.app.screen, ReplayScreen)
+        assert not any(isinstance(screen, CockpitScreen) for screen in d.app.screen_stack[:-1])
+        assert "space plays the run" in d.lines[-1]
+        await d.press("r")
+        assert "this is the replay" in d.app.messages[-1].text
 
 
 async def test_a_crashed_run_says_what_to_do_and_live_again_when_a_process_is_back() -> None:

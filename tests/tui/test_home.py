@@ -82,8 +82,22 @@ async def test_without_runs_the_next_key_is_said_and_enter_leads_on() -> None:
     async with home((80, 24)) as h:
         assert "There are no runs yet" in h.text
         assert "press n to choose a kernel" in h.text
+        assert h.text.splitlines()[-1].split("  ") == [" n new run", "s sql", "? help", "ctrl+p palette", "q detach"]
         await h.press("enter")
         assert isinstance(h.app.screen, NewRunScreen)
+
+
+async def test_a_filter_that_nothing_fits_leaves_the_keys_that_work() -> None:
+    two_runs()
+    async with home((120, 40)) as h:
+        whole = h.text.splitlines()[-1]
+        await h.press("slash", *"problem:none", "enter")
+        assert h.text.splitlines()[-1].split("   ") == [
+            " n new run", "/ filter", "s sql", "? help", "ctrl+p palette", "q detach"
+        ]  # fmt: skip
+        await h.press("escape")
+        assert h.text.splitlines()[-1] == whole
+        assert "enter attach" in whole
 
 
 @pytest.mark.parametrize("size", SIZES)

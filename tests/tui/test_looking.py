@@ -12,6 +12,7 @@ from tui_sample import KERNEL, Script, ScriptedFeed, sample
 from kbtui.history.requests import requests_of
 from kbtui.state import events as e
 from kbtui.state import records as r
+from kbtui.state.counting import iterations_by_pull
 from kbtui.state.run_state import RunState
 from kbtui.tui.app import KbtuiApp
 from kbtui.tui.line import Lines, plain
@@ -181,12 +182,36 @@ def test_the_curve_over_dollars_and_time() -> None:
     assert axes_of(state) == ("pulls", "dollars", "time")
     assert state.curve_usd == [0.0, 0.25, 0.5]
     assert len(state.curve_s) == len(state.curve) == 3
-    for axis, foot in (("pulls", "pull 40"), ("dollars", "$0.50 spent"), ("time", "00:")):
+    for axis, foot in (("pulls", "40 pulls"), ("dollars", "$0.50 spent"), ("time", "00:")):
         lines = [plain(line) for line in curve_lines(state, 60, 14, axis)]
         assert len(lines) == 14
         assert foot in lines[-1]
     rows = [plain(line) for line in curve_lines(state, 60, 14, "dollars")]
     assert rows[0].rstrip().endswith("╭") or rows[1].rstrip().endswith("╭")  # the last dollar brought the last gain
+
+
+def test_the_curve_counts_pulls_as_the_header_does() -> None:
+    script = Script()
+    script.begin(iterations=4)
+    for number in range(1, 8):
+        script.pull(number, 0, "tiling")
+        if number % 2:
+            script.generated(number, 0, number, "tiling", f"m{number}")
+            script.judged(number, 1 + number / 10)
+            script.better(number, 1 + number / 10)
+            script.rewarded(number, "tiling", 0, number, "done")
+        else:
+            script.add(e.PullDropped, pull=number, owner=None, reason="known versions only")
+    state = state_of(script)
+    assert (state.pulls_ended, state.iterations) == (4, 4)
+    assert iterations_by_pull(state) == {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4}
+    lines = [plain(line) for line in curve_lines(state, 60, 14)]
+    assert lines[-1].split() == ["0", "4", "pulls"]
+    (rise,) = [line for line in lines if "╭" in line and "1.70x" in line]
+    assert rise.rstrip().endswith("╭"), "the last gain lies at the end: nothing was dropped after it"
+    assert plain(curve_lines(state, 20, 3)[0]) == " best 1.70x after 4 pulls"
+    script.pull(8, 0, "tiling")
+    assert iterations_by_pull(state_of(script))[8] == 5, "what is in flight is counted until it is dropped"
 
 
 @pytest.mark.parametrize("size", [(120, 36), (200, 50), (80, 24)])

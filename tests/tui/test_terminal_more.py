@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pyte
@@ -208,6 +209,16 @@ def test_nothing_waits_for_long() -> None:
     pace.may_paint(0.0, 0, CELLS)
     assert not pace.may_paint(0.5, 10**7, CELLS)
     assert pace.may_paint(0.5 + LONGEST_S + 0.1, 10**7, CELLS)
+
+
+def test_whoever_else_keeps_sending_nobody_waits_for_long() -> None:
+    # the debt never gets smaller: only the clock lets the panes in
+    pace = Pace()
+    painted = [tick / 4 for tick in range(121) if pace.may_paint(100 + tick / 4, tick * 10**6, CELLS)]
+    waits = [after - before for before, after in pairwise(painted)]
+    assert painted[0] == 0.0
+    assert len(painted) == 13
+    assert all(wait == pytest.approx(LONGEST_S) for wait in waits)
 
 
 def test_a_slow_link_has_a_smaller_budget() -> None:

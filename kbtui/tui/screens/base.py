@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kbtui.tui.widgets.painted import PaintedLines
 
 Result = TypeVar("Result")
+Hints = tuple[tuple[str, str], ...]
+"""Hints for newcomers: (action, what its key does)."""
 Held = Literal["nothing", "unfocused", "panes"]
 """Which panes wait with what changed."""
 
@@ -30,8 +32,8 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"screen--selection", *(f"role--{role}" for role in ROLES)}
     PLACES: ClassVar[tuple[str, ...]] = ("any",)
-    NEWCOMER: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """What a newcomer is told the first time: (action, what its key does)."""
+    NEWCOMER: ClassVar[Hints] = ()
+    """What a newcomer is told the first time."""
     extra_places: ClassVar[tuple[str, ...]] = ()
     """Places of its panes."""
     BINDINGS = bindings_of("any")  # type: ignore[assignment]
@@ -46,10 +48,21 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
     def _newcomer_line(self) -> Line:
         """The screen's hint, with the keys that are in force."""
         out = LineBuilder().add(" New here? ", "accent")
-        for action_id, text in (*self.NEWCOMER, ("dismiss", "got it")):
+        for action_id, text in (*self.newcomer, ("dismiss", "got it")):
             key = key_name(self.kbtui.keys.keys_of(self.action_for(action_id))[0])
             out.gap().add(key, "key", action_id).add(f" {text}", "text", action_id).gap()
         return out.line()
+
+    @property
+    def newcomer(self) -> Hints:
+        """What a newcomer is told now."""
+        return self.NEWCOMER
+
+    def show_hint(self) -> None:
+        """Put the hint as it is now into its strip, if that is there."""
+        hint = self.query_one("#newcomer", Strip)
+        if hint.display:
+            hint.set_lines([self._newcomer_line()])
 
     @property
     def kbtui(self) -> KbtuiApp:
@@ -67,8 +80,7 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.restyle())
         hint = self.query_one("#newcomer", Strip)
         hint.display = bool(self.NEWCOMER) and self.kbtui.newcomer.meets(self.PLACES[0])
-        if hint.display:
-            hint.set_lines([self._newcomer_line()])
+        self.show_hint()
 
     def restyle(self) -> None:
         """Forget the styles of the theme before."""

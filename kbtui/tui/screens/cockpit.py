@@ -12,7 +12,7 @@ from kbtui.state import commands as c
 from kbtui.state.run_state import Candidate
 from kbtui.tui.actions import bindings_of
 from kbtui.tui.line import Line, Lines, text_line
-from kbtui.tui.screens.base import KbtuiScreen
+from kbtui.tui.screens.base import Hints, KbtuiScreen
 from kbtui.tui.screens.steering import Steering
 from kbtui.tui.session import Session, who
 from kbtui.tui.views import curve, gpu, header
@@ -35,6 +35,12 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
     PLACES: ClassVar[tuple[str, ...]] = ("cockpit", "any")
     extra_places: ClassVar[tuple[str, ...]] = ("tree", "arms")
     NEWCOMER = (("open", "opens a candidate"), ("force", "forces an arm"), ("help", "all keys"))
+    NEWCOMER_ENDED: ClassVar[Hints] = (
+        ("open", "opens a candidate"),
+        ("replay", "replays the run"),
+        ("help", "all keys"),
+    )
+    """The same of a run that has ended."""
     BINDINGS = bindings_of("cockpit")
     FOOTER: ClassVar[tuple[str, ...]] = ("cockpit", "any")
 
@@ -45,6 +51,7 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         self.narrowed = "all"
         """What the log is narrowed to, a name of `log.FILTERS`."""
         self._painted: object = None
+        self._served = True
 
     def body(self) -> ComposeResult:
         yield Strip(id="header")
@@ -86,10 +93,32 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         state = session.state
         for pane in self._visible_panes():
             getattr(self, f"_paint_{pane}")()
-        self.query_one("#summary", Strip).set_lines([header.summary_line(session, width)])
+        self._paint_summary(session, width)
+        served = session.feed.connected or session.status in ("live", "paused", "loading")
+        self._serve(served)
         footer = self.query_one("#footer", Footer)
-        footer.serve(session.feed.connected or session.status in ("live", "paused"))
+        footer.serve(served)
         footer.relabel(pause="resume" if state.status == "paused" else "pause")
+
+    def _paint_summary(self, session: Session, width: int) -> None:
+        """Why the run is paused, in as many rows as it takes; else, below one pane, the others in a line."""
+        why = header.pause_lines(session, width)
+        self.set_class(bool(why), "-why")
+        strip = self.query_one("#summary", Strip)
+        rows = max(len(why), 1)
+        if strip.styles.height is None or strip.styles.height.value != rows:
+            strip.styles.height = rows
+        strip.set_lines(why or [header.summary_line(session, width)])
+
+    def _serve(self, served: bool) -> None:
+        """Hint what can be done with a run that a process serves, or with an ended one."""
+        if served != self._served:
+            self._served = served
+            self.show_hint()
+
+    @property
+    def newcomer(self) -> Hints:
+        return self.NEWCOMER if self._served else self.NEWCOMER_ENDED
 
     def header_lines(self, session: Session, width: int) -> list[Line]:
         """The lines on top."""
@@ -187,6 +216,11 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
 
     def do_pane_log(self) -> None:
         self._go_to_pane("log")
+
+    async def do_replay(self) -> None:
+        session = self.kbtui.session
+        if session is not None:
+            await self.kbtui.replay(session.run_id)
 
     async def do_home(self) -> None:
         await self.kbtui.go_home()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 2.0
 """How often the list of runs is looked at again."""
+OF_A_RUN = ("attach", "go_on", "replay", "mark", "compare")
+"""Actions that need a run in the list."""
 
 
 class RunList(LineView):
@@ -105,6 +107,7 @@ class HomeScreen(KbtuiScreen[None]):
             listing.show(Lines([EMPTY, text_line("   reading the journals ...", "dim")]))
             return
         shown = self.shown
+        self.query_one("#footer", Footer).leave_out(*_dead(bool(self.runs), bool(shown)))
         self._paint_filter(len(shown))
         self.query_one("#columns", Strip).set_lines([view.head_line(width)] if shown else [EMPTY])
         if not shown:
@@ -287,6 +290,13 @@ class HomeScreen(KbtuiScreen[None]):
     async def _started(self, run_id: str | None) -> None:
         if run_id:
             await self.kbtui.attach(run_id)
+
+
+def _dead(any_runs: bool, any_shown: bool) -> tuple[str, ...]:
+    """The actions that have nothing to work on."""
+    if any_shown:
+        return ()
+    return OF_A_RUN if any_runs else (*OF_A_RUN, "filter")
 
 
 def _title(runs: list[RunEntry], marked: list[str], width: int) -> Line:

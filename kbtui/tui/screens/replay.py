@@ -19,6 +19,7 @@ class ReplayScreen(CockpitScreen):
     PLACES: ClassVar[tuple[str, ...]] = ("replay", "cockpit", "any")
     FOOTER: ClassVar[tuple[str, ...]] = ("replay", "any")
     NEWCOMER = (("play", "plays the run"), ("pull_on", "goes a pull on"), ("help", "lists every key"))
+    NEWCOMER_ENDED = NEWCOMER
     BINDINGS = bindings_of("replay")
 
     @property
@@ -47,6 +48,9 @@ class ReplayScreen(CockpitScreen):
     def _at(self) -> int:
         timeline = self.replay.timeline
         return timeline.at if timeline is not None else 0
+
+    async def do_replay(self) -> None:
+        self.kbtui.refuse("this is the replay: space plays it, and [ and ] go through it pull by pull")
 
     def do_play(self) -> None:
         self.replay.play()

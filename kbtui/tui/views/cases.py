@@ -16,7 +16,7 @@ def case_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
     if timing is None:
         return [text_line(f" not timed: {candidate.status}", "dim")]
     lines = [_headline(timing, width), ()]
-    base = state.baseline.timing if state.baseline is not None else None
+    base = state.baseline_beside(candidate)
     before = {case.case: case for case in base.cases} if base is not None else {}
     name = min(NAME_MOST, max(len(case.case) for case in timing.cases) + 1, max(width - 50, 16)) if timing.cases else 16
     lines.append(_head(timing, name, width))

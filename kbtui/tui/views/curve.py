@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kbtui.state.counting import iterations_by_pull
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.tui import glyphs as g
 from kbtui.tui.line import Line, LineBuilder, text_line
-from kbtui.tui.views.numbers import duration_text, money_text, speed_of_light
+from kbtui.tui.views.numbers import duration_text, money_text, plural, speed_of_light
 
 AXIS = 7
 """Cells for the scale on the left."""
@@ -44,7 +45,8 @@ def curve_lines(state: RunState, width: int, height: int, axis: str = "pulls") -
         return [text_line(" nothing timed yet: the baseline comes first", "dim")]
     columns, rows = width - AXIS - 2, height - 1
     if columns < 12 or rows < 3:
-        return [text_line(f" best {_label(state, state.curve[-1][1])} at pull {state.curve[-1][0]}")]
+        after = plural(iterations_by_pull(state)[state.curve[-1][0]], "pull")
+        return [text_line(f" best {_label(state, state.curve[-1][1])} after {after}")]
     plot = _plot(state, axis if axis in axes_of(state) else "pulls")
     light = _light_ratio(state)
     low, high = _range([ratio for _, ratio in state.curve], light)
@@ -81,9 +83,11 @@ def _plot(state: RunState, axis: str) -> _Plot:
         end = max(state.elapsed, 1e-9)
         points = [(candidate.born_elapsed, ratio) for candidate, ratio in trials]
         return _Plot(list(zip(state.curve_s, ratios, strict=True)), points, end, end)
-    reached = max((pull.number for pull in state.pulls.values()), default=0)
-    changes = [(float(pull), ratio) for pull, ratio in state.curve]
-    points = [(float(candidate.pull), ratio) for candidate, ratio in trials]
+    # as the header counts them: numbers of pulls run ahead of that by those that were dropped
+    at = iterations_by_pull(state)
+    reached = max(at.values())
+    changes = [(float(at[pull]), ratio) for pull, ratio in state.curve]
+    points = [(float(at.get(candidate.pull, 0)), ratio) for candidate, ratio in trials]
     return _Plot(changes, points, reached, max(state.iterations, reached, 1))
 
 
@@ -170,7 +174,7 @@ def _foot(axis: str, end: float, columns: int) -> Line:
     elif axis == "time":
         begins, ends = "0:00", duration_text(end)
     else:
-        begins, ends = "pull 0", f"pull {end:.0f}"
+        begins, ends = "0", plural(round(end), "pull")
     out = LineBuilder().gap(AXIS + 1).add(begins, "dim")
     return out.to(AXIS + 1 + columns - len(ends)).add(ends, "dim").line()
 

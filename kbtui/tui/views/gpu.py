@@ -22,10 +22,16 @@ def gpu_lines(session: Session, width: int) -> list[Line]:
     lines: list[Line] = []
     for key, sample in samples.items():
         if len(samples) > 1:
-            lines.append(text_line(f" {sample.device}", "strong"))
+            lines.append(text_line(f" {_named(session, sample)}", "strong"))
         history = list(session.gpu_history.get(key, ()))
         lines += _device_lines(sample, history, width)
     return lines
+
+
+def _named(session: Session, sample: GpuSampled) -> str:
+    """The run's name for the device; one that another program of the run's looks at has its own."""
+    devices = session.state.devices.values()
+    return next((one.lane for one in devices if one.uuid and one.uuid == sample.uuid), sample.device)
 
 
 def note(session: Session) -> Line:

@@ -1,18 +1,23 @@
-"""The first lines of the cockpit: is it alive, how good is the best and can it be trusted, what does it cost."""
+"""The first lines of the cockpit: is it alive, how good is the best and can it be trusted, what does it cost; and the
+line below the panes."""
 
 from __future__ import annotations
 
 import statistics
+import textwrap
 
 from kbtui.state.run_state import RunState
+from kbtui.text import clean_line
 from kbtui.tui import glyphs as g
-from kbtui.tui.line import Line, LineBuilder, both_ends, crop, text_line
+from kbtui.tui.line import Line, LineBuilder, both_ends, crop, text_line, width_of
 from kbtui.tui.session import Session
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.status import RUN
 
 PACED_BY, PACED_BY_LEAST = 7, 3
 """How many of the last pulls give the pace, and how many it takes to say one."""
+PAUSE_ROWS = 3
+"""Rows that a pause's reason may take; the log has all of it."""
 
 
 def header(session: Session, width: int) -> list[Line]:
@@ -47,15 +52,31 @@ def who_line(session: Session, width: int) -> Line:
     if started is None:
         return LineBuilder().add(" kbtui  ", "accent").add(session.run_id, "strong").line()
     left = LineBuilder().add(" ").add(started.problem.name, "accent")
-    device = started.device
-    where = device.name if device.kind == "cuda" else f"cpu for {device.target}"
-    left.add(f" {g.NONE} {where}", "text")
+    _devices(left, session.state, width)
     if started.timing == "modelled":
         left.add(f" {g.NONE} ", "text").add("modelled", "est")
     if width >= 100:
         left.add(f" {g.NONE} {started.generator}" + (f" {started.model}" if started.model else ""), "label")
         left.add(f" {g.NONE} {started.policy}", "label")
     return left.line()
+
+
+def _devices(out: LineBuilder, state: RunState, width: int) -> None:
+    """`· H200`, of several `· 2 x H200 (cuda:0, cuda:1)`, and which of them fell out."""
+    started = state.started
+    assert started is not None, "asked of a run that started"
+    device = started.device
+    where = device.name if device.kind == "cuda" else f"cpu for {device.target}"
+    if not started.lanes:
+        out.add(f" {g.NONE} {where}", "text")
+        return
+    live = state.live_lanes
+    count = f"{len(live)}" if len(live) == len(started.lanes) else f"{len(live)} of {len(started.lanes)}"
+    out.add(f" {g.NONE} {count} x {where}", "text")
+    if width >= 120:
+        out.add(f" ({', '.join(live)})" if live else "", "label")
+    if gone := [lane for lane in started.lanes if lane in state.dropped]:
+        out.gap().add(f"{g.ALARM} {', '.join(gone)} out", "warn")
 
 
 def best_line(session: Session, width: int) -> Line:
@@ -84,8 +105,6 @@ def best_line(session: Session, width: int) -> Line:
     out.gap().add(timing.verdict, "good" if timing.verdict in ("faster", "not worse") else "text")
     if state.stopped_by:
         out.gap(3).add(f"stopped by {state.stopped_by}", "info")
-    elif state.status == "paused" and state.pause_reason:
-        out.gap(3).add(state.pause_reason, "warn")
     if times := _times(state):
         out.gap(3).add(times)
     light = n.speed_of_light(timing)
@@ -100,10 +119,11 @@ def best_line(session: Session, width: int) -> Line:
 
 def _times(state: RunState) -> str:
     """Baseline's time and the best's, both of one kind."""
-    base, best = state.baseline, state.best
-    if base is None or best is None or base.id == best.id:
+    best = state.best
+    base = state.baseline_beside(best) if best is not None else None
+    if best is None or base is None or best.id == state.baseline_id:
         return n.time_of(best) if best is not None else ""
-    before, after = n.time_of(base), n.time_of(best)
+    before, after = n.time_in(base), n.time_of(best)
     return f"{before} → {after}" if before and after else ""
 
 
@@ -126,6 +146,21 @@ def time_left(state: RunState) -> float | None:
     if state.budget_usd is not None and state.cost_usd > 0:
         left.append(pace * (state.budget_usd - state.cost_usd) / (state.cost_usd / max(state.pulls_ended, 1)))
     return min(left) if min(left) > 0 else None
+
+
+def pause_lines(session: Session, width: int) -> list[Line]:
+    """Why the run is paused, whole as far as `PAUSE_ROWS` go; empty where it is not, or where nobody gave a reason."""
+    reason = clean_line(session.state.pause_reason)
+    if session.status != "paused" or not reason:
+        return []
+    glyph, role = RUN["paused"]
+    head = f" {glyph} paused: "
+    rows = textwrap.wrap(reason, max(width - width_of(text_line(head)) - 1, 20))
+    out = [LineBuilder().add(head, role).add(rows[0], "warn").line()]
+    out += [LineBuilder().gap(len(head)).add(row, "warn").line() for row in rows[1:PAUSE_ROWS]]
+    if len(rows) > PAUSE_ROWS:
+        out[-1] = crop((*out[-1], *text_line(f" {rows[PAUSE_ROWS]}", "warn")), width)
+    return out
 
 
 def summary_line(session: Session, width: int) -> Line:

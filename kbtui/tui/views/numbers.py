@@ -50,12 +50,15 @@ def total_estimate_ms(timing: Timing) -> float | None:
 
 def time_of(candidate: Candidate) -> str:
     """A candidate's time over all cases: measured, or modelled with `~`; "" when it has none."""
-    if candidate.timing is None:
-        return ""
-    measured = total_ms(candidate.timing)
+    return time_in(candidate.timing) if candidate.timing is not None else ""
+
+
+def time_in(timing: Timing) -> str:
+    """A timing's time over all cases, as `time_of` writes it."""
+    measured = total_ms(timing)
     if measured is not None:
         return time_text(measured)
-    modelled = total_estimate_ms(candidate.timing)
+    modelled = total_estimate_ms(timing)
     return f"~{time_text(modelled)}" if modelled is not None else ""
 
 

@@ -42,7 +42,7 @@ def roofline_lines(state: RunState, candidate: Candidate, width: int) -> list[Li
     lines: list[Line] = [text_line(" roofline", "label")]
     if state.started is None or candidate.timing is None:
         return [*lines, text_line("   not timed", "dim")]
-    device = state.started.device
+    device = state.device_of(candidate)
     points, unknown = points_of(state.started.problem.cases, device, candidate.timing)
     if not points:
         return [*lines, text_line(f"   unknown: {unknown}", "dim")]

@@ -57,11 +57,18 @@ class Footer(Strip):
         self._places = places
         self._labels: dict[str, str] = {}
         self._served = True
+        self._dead: frozenset[str] = frozenset()
 
     def serve(self, served: bool) -> None:
         """Whether a process takes commands: without one, what changes a run is not offered, and going on with it is."""
         if served != self._served:
             self._served = served
+            self.update_line()
+
+    def leave_out(self, *action_ids: str) -> None:
+        """Offer all actions but these from now on: they would do nothing."""
+        if self._dead != set(action_ids):
+            self._dead = frozenset(action_ids)
             self.update_line()
 
     def relabel(self, **labels: str) -> None:
@@ -79,15 +86,22 @@ class Footer(Strip):
 
     def update_line(self) -> None:
         keymap = self._kbtui_screen.kbtui.keys
-        self.set_lines([footer_line(self._places, self.size.width, self._labels, keymap, served=self._served)])
+        line = footer_line(self._places, self.size.width, self._labels, keymap, served=self._served, dead=self._dead)
+        self.set_lines([line])
 
 
 def footer_line(
-    places: tuple[str, ...], width: int, labels: dict[str, str], keymap: Keymap, *, served: bool = True
+    places: tuple[str, ...],
+    width: int,
+    labels: dict[str, str],
+    keymap: Keymap,
+    *,
+    served: bool = True,
+    dead: frozenset[str] = frozenset(),
 ) -> Line:
     """` space pause   s step ...   ? help   q detach`: the last two always, of the others as many as fit."""
     gap = 1 if width < 100 else 2
-    offered = [a for a in footer_of(*places) if not (a.ended if served else a.writes)]
+    offered = [a for a in footer_of(*places) if not (a.ended if served else a.writes) and a.id not in dead]
     parts = [(a, key_name(keymap.keys_of(a)[0]), labels.get(a.id, a.label)) for a in offered]
     sizes = {action.id: len(key) + len(label) + 2 + gap for action, key, label in parts}
     kept = {"help", "detach"}

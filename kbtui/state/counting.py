@@ -1,0 +1,20 @@
+"""Pulls as people count them: the header's `14/20`, which leaves out those that made no candidate."""
+
+from __future__ import annotations
+
+from kbtui.state.run_state import Pull, RunState
+
+
+def counts(pull: Pull) -> bool:
+    """Whether a pull uses up an iteration. One that was dropped without a candidate (known versions only, a provider's
+    failure) does not; its number is not given to another one either."""
+    return bool(pull.candidate_ids) or not (pull.ended and not pull.seen)
+
+
+def iterations_by_pull(state: RunState) -> dict[int, int]:
+    """Number of a pull -> how many iterations are used when it has ended, those in flight before it included; 0 -> 0."""
+    used, out = 0, {0: 0}
+    for number in sorted(state.pulls):
+        used += counts(state.pulls[number])
+        out[number] = used
+    return out
