@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 FORMATS = (".csv", ".json", ".jsonl", ".parquet")
 
 
-def require_writable(path: Path, *, overwrite: bool) -> None:
+def require_writable(path: Path, *, overwrite: bool, formats: Sequence[str] = FORMATS) -> None:
     """Raise UsageError unless `path` has a known suffix, lies in a folder that exists, and is free or may be replaced."""
-    if path.suffix not in FORMATS:
-        raise UsageError(f"{path} does not say its format: end it in {', '.join(FORMATS)}")
+    if path.suffix not in formats:
+        raise UsageError(f"{path} does not say its format: end it in {', '.join(formats)}")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path.parent} is not a folder: make it first")
     if path.exists() and not overwrite:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +12,7 @@ from kbtui import clock
 from kbtui.errors import JournalError, RunNotFoundError
 from kbtui.history.journal import STALE_S, RunLock, heartbeat_file, read_journal
 from kbtui.paths import journal_file, runs_dir
-from kbtui.state.run_state import RunState
+from kbtui.state.run_state import RunState, device_text
 
 RunStatus = Literal["live", "paused", "stale", "crashed", "stopped"]
 """`live` and `paused`: a run process owns the run. `stale`: it owns it and gives no sign of life. `crashed`: no process,
@@ -62,7 +62,9 @@ def run_ids() -> list[str]:
 
 def list_runs() -> list[RunEntry]:
     """All runs, newest first. A run whose journal cannot be read is listed too, with the reason in `error`."""
-    entries = [_entry(run_id) for run_id in run_ids()]
+    ids = run_ids()
+    _forget_all_but(ids)
+    entries = [_entry(run_id) for run_id in ids]
     return sorted(entries, key=lambda entry: (entry.started_t, entry.run_id), reverse=True)
 
 
@@ -135,16 +137,36 @@ def _status(run_id: str, pid: int | None, run_says: str, journal_grew: float) ->
     return "paused" if run_says == "paused" else "live"
 
 
-@functools.lru_cache(maxsize=1024)
-def _summary(path: Path, size: int, mtime_ns: int) -> tuple[str, RunEntry]:  # noqa: ARG001
-    """The fold's status and the entry of a journal, kept while the file's size and time stay: a list redraws each second."""
+_SUMMARIES: dict[Path, tuple[int, int, tuple[str, RunEntry]]] = {}
+"""By journal: the size and time of what was folded, and what came of it. As many as there are runs, however many: a list
+redraws each second, and one that forgot some would fold them all again each time."""
+
+
+def _forget_all_but(ids: Sequence[str]) -> None:
+    kept = {journal_file(run_id) for run_id in ids}
+    for path in list(_SUMMARIES):
+        if path not in kept:
+            _SUMMARIES.pop(path, None)
+
+
+def _summary(path: Path, size: int, mtime_ns: int) -> tuple[str, RunEntry]:
+    """The fold's status and the entry of a journal, kept while the file's size and time stay."""
+    known = _SUMMARIES.get(path)
+    if known is not None and known[:2] == (size, mtime_ns):
+        return known[2]
+    found = _summarised(path)
+    _SUMMARIES[path] = (size, mtime_ns, found)
+    return found
+
+
+def _summarised(path: Path) -> tuple[str, RunEntry]:
     state = _fold(path)
     started, best = state.started, state.best
     return state.status, RunEntry(
         run_id="",
         status="crashed",
         problem=started.problem.name if started else "",
-        device=started.device.name if started else "",
+        device=device_text(started) if started else "",
         timing=started.timing if started else "",
         generator=started.generator if started else "",
         model=started.model if started else "",

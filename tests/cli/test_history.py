@@ -63,6 +63,17 @@ def test_compare_prints_both_and_says_what_is_not_compared(two: None, capsys: Ca
     assert program.main(["history", "compare", "toy-a"]) == 2
 
 
+def test_compare_writes_a_file_and_replaces_none_unasked(two: None, capsys: Capture) -> None:
+    command = ["history", "compare", "toy-a", "toy-b", "-o"]
+    assert program.main([*command, "both.md"]) == 0
+    assert capsys.readouterr().out == "2 runs in both.md\n"
+    assert Path("both.md").read_text().startswith("| run | toy-a | toy-b |")
+    assert program.main([*command, "both.md"]) == 2
+    assert program.main([*command, "both.md", "--overwrite"]) == 0
+    assert program.main([*command, "both.parquet"]) == 2
+    assert "end it in .md, .csv, .json" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "rows"),
     [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +13,7 @@ import pytest
 
 from kbtui.errors import UsageError
 from kbtui.history.compare import compare
+from kbtui.history.comparison_file import COMPARISONS, markdown, write_comparison
 from kbtui.state import events as e
 from kbtui.state.run_state import RunState
 
@@ -109,3 +113,31 @@ def test_what_cannot_be_compared_is_refused(make_run: MakeRun) -> None:
         compare([one, one])
     with pytest.raises(UsageError, match="no start of a run"):
         compare([one, RunState()])
+
+
+def test_a_file_has_measured_and_modelled_figures_in_columns_of_their_own(make_run: MakeRun, tmp_path: Path) -> None:
+    found = compare([state(make_run("a")), state(make_run("b", timing="modelled"))])
+    files = {suffix: tmp_path / f"both{suffix}" for suffix in COMPARISONS}
+    for file in files.values():
+        write_comparison(found, file)
+    with files[".csv"].open(newline="") as lines:
+        first, second = csv.DictReader(lines)
+    assert (first["run_id"], first["speedup"], first["estimate"], first["ratio small"]) == ("a", "1.5", "", "1.5")
+    assert (second["speedup"], second["estimate"], second["ratio small"], second["estimate small"]) == (
+        "",
+        "1.5",
+        "",
+        "1.5",
+    )
+    assert json.loads(files[".json"].read_text()) == json.loads(msgspec.json.encode(found))
+    text = files[".md"].read_text()
+    assert text.startswith("| run | a | b |\n| --- | --- | --- |\n| problem |")
+    assert "| best | #1 1.50x | #1 ~1.50 est |" in text
+    assert "- the times of b are modelled" in text
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_comparison(found, tmp_path / "none" / "both.md")
+
+
+def test_a_name_with_a_bar_stays_in_its_cell(make_run: MakeRun) -> None:
+    found = compare([state(make_run("a"), host="x|y"), state(make_run("b"))])
+    assert "| host | x\\|y |" in markdown(found)

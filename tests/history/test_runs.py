@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 
 from kbtui import clock
 from kbtui.errors import JournalError, RunNotFoundError
+from kbtui.history import runs
 from kbtui.history.journal import STALE_S, RunLock, heartbeat_file
 from kbtui.history.runs import RunEntry, find_run, list_runs, load_state
 from kbtui.paths import journal_file, run_dir, runs_dir
 from kbtui.state import events as e
+from kbtui.state.run_state import RunState
 
 MakeRun = Callable[..., list[e.Event]]
 Write = Callable[[str, Iterable[e.Event]], None]
@@ -91,6 +94,34 @@ def test_a_growing_journal_is_folded_again(make_run: MakeRun, write_journal: Wri
     assert only().candidates == 1
     write_journal("r", make_run("r")[7:])
     assert only().candidates == 3
+
+
+def test_a_journal_is_folded_once_however_many_there_are(
+    make_run: MakeRun, write_journal: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_journal("first", make_run("first"))
+    one = journal_file("first").read_bytes()
+    many = [f"r-{number}" for number in range(1_100)]
+    for run_id in many:
+        run_dir(run_id).mkdir()
+        journal_file(run_id).write_bytes(one)
+    folded: list[Path] = []
+    fold = runs._fold
+
+    def counted(path: Path) -> RunState:
+        folded.append(path)
+        return fold(path)
+
+    monkeypatch.setattr(runs, "_fold", counted)
+    assert len(list_runs()) == len(folded) == 1_101
+    list_runs()
+    assert len(folded) == 1_101
+    write_journal("first", make_run("first")[:1])
+    list_runs()
+    assert folded[1_101:] == [journal_file("first")]
+    shutil.rmtree(run_dir("first"))
+    assert len(list_runs()) == 1_100
+    assert set(runs._SUMMARIES) == set(map(journal_file, many))  # nothing is kept of a run that is gone
 
 
 def test_a_damaged_journal_is_listed_with_its_reason(make_run: MakeRun, write_journal: Write) -> None:
