@@ -57,7 +57,9 @@ class Benchmark(Record, frozen=True, kw_only=True):
     def name(self) -> str:
         """Suite, method and a digest of all that decides the results: two machines that run shards of it agree on it."""
         shaped = self.method.shape(self.base, self.iterations)
-        decides = msgspec.to_builtins(msgspec.structs.replace(shaped, python="", arguments=(), run_id=""))
+        kind = shaped.device.partition(":")[0]
+        plain = msgspec.structs.replace(shaped, device=kind, python="", arguments=(), run_id="")
+        decides = msgspec.to_builtins(plain)
         digest = hashlib.sha256(msgspec.json.encode([decides, self.through_files is not None], order="sorted"))
         suite = Path(self.suite).name or "suite"
         return f"{suite}-{self.method.name}-{digest.hexdigest()[:8]}"

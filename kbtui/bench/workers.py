@@ -46,3 +46,9 @@ def in_turn(problems: dict[str, Path], index: int, count: int) -> dict[str, Path
     """All problems, those of one worker's own share first: who is done with his own takes over from the others."""
     own = {name: path for at, (name, path) in enumerate(problems.items()) if at % count == index - 1}
     return {**own, **problems}
+
+
+def of_worker(devices: Sequence[str], number: int) -> str:
+    """The device of a worker, numbered from 1: they share the devices evenly. Several lanes on the processors are one device."""
+    device = devices[(number - 1) % len(devices)]
+    return "cpu" if device.startswith("cpu") else device

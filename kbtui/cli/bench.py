@@ -32,6 +32,8 @@ FAMILY_COLUMNS = (
     Column("Fast@1", right=True), Column("all tasks", right=True), Column("median", right=True),
 )  # fmt: skip
 
+MOST_JOBS = 64
+
 
 def register(app: typer.Typer) -> None:
     app.command()(bench)
@@ -47,7 +49,9 @@ def bench(
     shard: Annotated[
         str, typer.Option(help="Every N-th kernel from the I-th on; several machines share a suite.", metavar="I/N")
     ] = "",
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Kernels at a time, each in a process of its own.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=MOST_JOBS, help="Kernels at a time, each in a process of its own.")
+    ] = 1,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Then stop so that --resume goes on; 0 prints what is there.")
     ] = None,
@@ -63,7 +67,9 @@ def bench(
         Path | None, typer.Option(help="With --replies: prompts are written here and no model is asked.", metavar="DIR")
     ] = None,
     replies: Annotated[Path | None, typer.Option(help="Replies are read from here.", metavar="DIR")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda:0, or cpu (interpreter and estimate).")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cuda:0, cuda:0,1 (each with its own kernels), or cpu (estimate).")
+    ] = None,
     target: Annotated[str | None, typer.Option(help="The GPU that `cpu` compiles for, such as sm_90.")] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
@@ -81,9 +87,9 @@ def bench(
     from kbtui.bench.methods import find_method
     from kbtui.bench.running import Benchmark, check, folder_of, results, run
     from kbtui.bench.suites import chosen, find_suite, read_families, read_names, read_shard
-    from kbtui.bench.workers import in_turn, run_workers
+    from kbtui.bench.workers import in_turn, of_worker, run_workers
     from kbtui.cli.crash import reported
-    from kbtui.engine.devices import choose_device
+    from kbtui.engine.devices import choose_devices
     from kbtui.engine.spec import RunSpec
 
     chosen_method = find_method(method)
@@ -101,6 +107,9 @@ def bench(
             "parallel": parallel,
         }
     )
+    devices = choose_devices(settings.device)
+    number, count = read_shard(worker)
+    jobs = min(max(jobs, len(devices)), MOST_JOBS)
     base = RunSpec(
         problem="",
         model=settings.model,
@@ -111,7 +120,7 @@ def bench(
         budget_tokens=settings.budget_tokens or None,
         budget_minutes=settings.budget_minutes or None,
         objective=settings.objective,
-        device=choose_device(settings.device),
+        device=of_worker(devices, number),
         target=settings.target,
         python=settings.interpreter,
         seed=settings.seed,
@@ -126,14 +135,15 @@ def bench(
     problems = chosen(find_suite(suite), named, shard)
     family_of = read_families(families) if families is not None else {}
     if worker:
-        mine, limit = in_turn(problems, *read_shard(worker)), Limit(minutes, parent=os.getppid())
+        mine, limit = in_turn(problems, number, count), Limit(minutes, parent=os.getppid())
         progress = _Progress()
         run(benchmark, mine, folder, resume=True, report=progress, limit=limit, worker=worker, on_bug=reported)
         return
     lost, resume = 0, resume or minutes == 0
     if jobs > 1 and minutes != 0:
         check(benchmark, folder, resume=resume)
-        lost = run_workers(min(jobs, len(problems)), sys.argv[1:])
+        jobs = min(jobs, len(problems))
+        lost = run_workers(jobs, sys.argv[1:])
     else:
         progress = _Progress(len(problems))
         run(benchmark, problems, folder, resume=resume, report=progress, limit=Limit(minutes), on_bug=reported)

@@ -18,7 +18,7 @@ from kbtui.bench.rows import Row, RowFile, read_rows
 from kbtui.bench.running import Benchmark, results, run
 from kbtui.bench.suites import read_families, read_names
 from kbtui.bench.table import by_family, cells, figures, markdown, summary_lines
-from kbtui.bench.workers import in_turn, run_workers
+from kbtui.bench.workers import in_turn, of_worker, run_workers
 from kbtui.engine.spec import RunSpec
 from kbtui.errors import EnvironmentFailure, UsageError
 from kbtui.state.events import Pruned
@@ -88,6 +88,15 @@ class TestSharing:
         (tmp_path / "file").touch()
         with pytest.raises(EnvironmentFailure, match="choose another --out"), claimed(tmp_path / "file", "a"):
             pass
+
+    def test_devices_are_shared_and_decide_nothing_but_their_kind(self) -> None:
+        assert [of_worker(("cuda:0", "cuda:1"), number) for number in (1, 2, 3)] == ["cuda:0", "cuda:1", "cuda:0"]
+        assert of_worker(("cpu:0", "cpu:1"), 2) == "cpu"
+        names = {
+            msgspec.structs.replace(BENCH, base=msgspec.structs.replace(BENCH.base, device=device)).name
+            for device in ("cuda:0", "cuda:1", "cpu")
+        }
+        assert len(names) == 2
 
     def test_own_share_first_then_everybodys(self) -> None:
         assert list(in_turn(PROBLEMS, 2, 3)) == ["b", "a", "c", "d"]
