@@ -66,6 +66,9 @@ def summary_lines(summary: Summary) -> list[str]:
     """The summary for people; a modelled figure says so. The last line is the path of the exported kernel, if there is one."""
     made = f"{plural(summary.pulls, 'pull')}, {plural(summary.candidates, 'candidate')}, {summary.correct} correct"
     lines = ["", f"{summary.run_id}: {made}; stopped by {summary.stopped_by}"]
+    if len(summary.devices) > 1:
+        out = f"; {', '.join(summary.dropped)} fell out" if summary.dropped else ""
+        lines.append(f"on {len(summary.devices)} x {summary.device}: {', '.join(summary.devices)}{out}")
     if summary.cost_usd or summary.tokens:
         lines.append(f"cost ${summary.cost_usd:.2f}, {plural(summary.tokens, 'token')}")
     if summary.best is None:

@@ -85,10 +85,11 @@ def show(run: RunOrNewest = None, file: Output = None, overwrite: Overwrite = Fa
 
 def _print_head(state: RunState) -> None:
     from kbtui.cli.headless import summary_lines
+    from kbtui.state.run_state import device_text
 
     started = state.started
     if started is not None:
-        output.line(f"{started.run_id}: {started.problem.name} on {started.device.name}, times {started.timing}")
+        output.line(f"{started.run_id}: {started.problem.name} on {device_text(started)}, times {started.timing}")
         output.line(
             f"{started.generator} generator, {started.policy} policy, objective {started.objective}, seed {started.seed}"
         )

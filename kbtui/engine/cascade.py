@@ -90,12 +90,13 @@ def speed_of_light(state: RunState, candidate: Candidate) -> Pruned | None:
     What fits in the L2 cache is not counted, since it need not come from memory. None where a peak, the needs of a case or a
     time is unknown, and for a person's own version, which a person wants to see.
     """
-    started, baseline, best = state.started, state.baseline, state.best
-    if started is None or baseline is None or baseline.timing is None or best is None or candidate.by:
+    started, best = state.started, state.best
+    baseline = state.baseline_beside(best) if best is not None else None
+    if started is None or baseline is None or best is None or candidate.by:
         return None
     # The lower end of what was measured: no candidate is lost to the noise of the best.
     figure = best.estimate if best.ratio is None else min(best.ratio, _low(best))
-    times = {one.case: one.ms or one.estimate_ms for one in baseline.timing.cases}
+    times = {one.case: one.ms or one.estimate_ms for one in baseline.cases}
     pairs = []
     for case in started.problem.cases:
         floor, ms = _least_ms(case, candidate, started.device), times.get(case.name)

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from kbtui.evaluate.objective import CasePair, combine
 from kbtui.generate.moves.dispatch import MOST_INTERVALS, Interval, Rule
-from kbtui.state.records import CaseInfo
+from kbtui.state.records import CaseInfo, Timing
 from kbtui.state.run_state import Candidate, RunState
 
 LEAST_GAIN = 1.02
@@ -41,8 +41,10 @@ def merge_of(state: RunState, parameters: Sequence[str]) -> Merge | None:
     best, started = state.best, state.started
     if started is None or best is None or best.timing is None or len(started.problem.cases) < 2:
         return None
-    cases, reference = started.problem.cases, _times(best, started.problem.cases)
-    times = {one.id: row for one in state.frontier if _usable(one) and (row := _times(one, cases)) is not None}
+    cases, reference = started.problem.cases, _times(best.timing, started.problem.cases)
+    # Only what was timed where the best was: milliseconds of two devices are not compared.
+    timed = ((one.id, one.timing_on(best.device)) for one in state.frontier if _usable(one))
+    times = {number: row for number, timing in timed if (row := _times(timing, cases)) is not None}
     if reference is None or len(times) < 2:
         return None
     trial = _Trial(cases, started.objective, times, reference, best.id)
@@ -64,12 +66,12 @@ def _usable(candidate: Candidate) -> bool:
     return confirmed is None or confirmed.verdict == "correct"
 
 
-def _times(candidate: Candidate, cases: Sequence[CaseInfo]) -> dict[str, float] | None:
+def _times(timing: Timing | None, cases: Sequence[CaseInfo]) -> dict[str, float] | None:
     """Milliseconds by case, measured or modelled as the run is; None where one is missing."""
-    if candidate.timing is None:
+    if timing is None:
         return None
-    measured = candidate.timing.kind == "measured"
-    found = {case.case: case.ms if measured else case.estimate_ms for case in candidate.timing.cases}
+    measured = timing.kind == "measured"
+    found = {case.case: case.ms if measured else case.estimate_ms for case in timing.cases}
     known = {name: ms for name, ms in found.items() if ms}
     return known if all(case.name in known for case in cases) else None
 

@@ -98,7 +98,7 @@ def make_card(state: RunState, candidate: Candidate) -> Card:
     verification, timing = candidate.verification, candidate.timing
     if started is None or verification is None or verification.verdict != "correct" or timing is None:
         raise UsageError(f"#{candidate.id} is not a correct candidate with a time: there is no evidence to write down")
-    baseline = state.baseline
+    baseline, beside = state.baseline, state.baseline_beside(candidate)
     return Card(
         run_id=started.run_id,
         problem=started.problem.name,
@@ -109,7 +109,7 @@ def make_card(state: RunState, candidate: Candidate) -> Card:
         candidate_id=candidate.id,
         chain=_chain(state, candidate),
         source=candidate.source,
-        device=started.device,
+        device=state.device_of(candidate),
         timing_kind=started.timing,
         objective=started.objective,
         seed=started.seed,
@@ -118,7 +118,7 @@ def make_card(state: RunState, candidate: Candidate) -> Card:
         hidden=candidate.confirmation,
         kernels=candidate.compilation.kernels if candidate.compilation is not None else (),
         timing=timing,
-        noise=baseline.timing.noise if baseline is not None and baseline.timing is not None else None,
+        noise=beside.noise if beside is not None else None,
         signature=candidate.signature or Signature(),
         isolation=started.isolation,
         versions=started.versions,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kbtui.history.evidence import baseline_name, make_card, page
 from kbtui.state.records import CaseTiming, Reading
-from kbtui.state.run_state import ACT, Candidate, RunState
+from kbtui.state.run_state import ACT, Candidate, RunState, device_text
 from kbtui.text import clean, clean_line
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.arms import cells_of, short
@@ -43,7 +43,7 @@ Pairs = tuple[tuple[str, Cell], ...]
 def title(state: RunState) -> str:
     """`softmax on NVIDIA H200`."""
     started = state.started
-    return f"{started.problem.name} on {started.device.name}" if started is not None else "a run that did not start"
+    return f"{started.problem.name} on {device_text(started)}" if started is not None else "a run that did not start"
 
 
 def figure(candidate: Candidate) -> Cell:
@@ -187,7 +187,7 @@ def cases(state: RunState, candidate: Candidate) -> Table:
     timing = candidate.timing
     if timing is None:
         return Table((), (), note="not timed")
-    base = state.baseline.timing if state.baseline is not None else None
+    base = state.baseline_beside(candidate)
     before = {case.case: case for case in base.cases} if base is not None else {}
     modelled = timing.kind == "modelled"
     rows = tuple(_case(case, before.get(case.case), modelled) for case in timing.cases)

@@ -60,6 +60,17 @@ def variant(value: int) -> str:
     )
 
 
+def speed_of(device: str) -> float:
+    """Milliseconds of the baseline: each GPU of one kind is a little faster or slower than the next."""
+    return 1.0 + 0.1 * int(device.removeprefix("cuda:")) if device.startswith("cuda:") else 1.0
+
+
+def ratio_of(value: int, device: str) -> float:
+    """A version's speedup, a few percent more or less from device to device, so that the order of two may turn."""
+    number = int(device.removeprefix("cuda:")) if device.startswith("cuda:") else 0
+    return 0.8 + (value % 7) / 10 + (number * (value * 13 % 11 - 5) * 0.008)
+
+
 @dataclass
 class Script:
     """What goes wrong. `fail_at` maps (method, value) to the error to raise, once each; `fail_nth` (method, how many times
@@ -88,6 +99,16 @@ class Script:
     at_work: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
     cancels: list[int | None] = field(default_factory=list)
+    start_fails: dict[str, list[Exception]] = field(default_factory=dict)
+    """By device: what its lane raises as it starts, once each."""
+    fail_on: dict[tuple[str, str, int], Exception] = field(default_factory=dict)
+    """(device, method, how many times it was called there): raised in the middle of the work."""
+    poison_at: int = 0
+    """What is timed as the so-many-th (the next, if that is the baseline) takes the device with it, and every other that it is timed on."""
+    poison: int = 0
+    names: dict[str, str] = field(default_factory=dict)
+    uuids: dict[str, str] = field(default_factory=dict)
+    done_on: Counter[tuple[str, str]] = field(default_factory=Counter)
     started: int = 0
     closed: int = 0
 
@@ -103,11 +124,14 @@ class FakeLane(Lane):
         self.script.started += 1
         if self.script.start_errors and (error := self.script.start_errors.pop(0)):
             raise error
+        if failures := self.script.start_fails.get(self.spec.device):
+            raise failures.pop(0)
         self.facts = LaneFacts(
             device=DeviceInfo(
                 lane=self.spec.device,
                 kind=self.script.kind,  # type: ignore[arg-type]
-                name="fake sm_90",
+                name=self.script.names.get(self.spec.device, "fake sm_90"),
+                uuid=self.script.uuids.get(self.spec.device, ""),
                 target=self.spec.target,
                 shared_limit_bytes=SHARED_LIMIT,
                 threads_per_multiprocessor=2048,
@@ -130,14 +154,18 @@ class FakeLane(Lane):
         self.script.calls.append((method, value))
         report(method, f"value {value}")
         kind = method if method == "compile" else "lane"
+        kinds = (kind, f"{kind} {self.spec.device}")
         with self.script.lock:
-            self.script.at_work[kind] += 1
-            self.script.most[kind] = max(self.script.most[kind], self.script.at_work[kind])
+            self.script.done_on[self.spec.device, method] += 1
+            for each in kinds:
+                self.script.at_work[each] += 1
+                self.script.most[each] = max(self.script.most[each], self.script.at_work[each])
         try:
             self._work(method, value)
         finally:
             with self.script.lock:
-                self.script.at_work[kind] -= 1
+                for each in kinds:
+                    self.script.at_work[each] -= 1
         return value
 
     def _work(self, method: str, value: int) -> None:
@@ -148,6 +176,12 @@ class FakeLane(Lane):
             self.script.go.wait(timeout=30)
         calls = sum(called == method for called, _ in self.script.calls)
         error = self.script.fail_at.pop((method, value), None) or self.script.fail_nth.pop((method, calls), None)
+        here = (self.spec.device, method, self.script.done_on[self.spec.device, method])
+        error = error or self.script.fail_on.pop(here, None)
+        if method == "time" and 0 < self.script.poison_at <= calls:
+            self.script.poison = self.script.poison or value
+        if method == "time" and value and value == self.script.poison:
+            error = EnvironmentFailure(f"{self.spec.device} no longer works")
         if error is not None:
             raise error
 
@@ -205,7 +239,9 @@ class FakeLane(Lane):
         assert value_of(baseline_source) == 0
         assert (baseline is None) == (value == 0)
         signature = Signature(sm=Reading(20.0 + value % 50, "ncu"), dram=Reading(30.0 + value % 60, "ncu"))
-        ratio = 1.0 if baseline is None else 0.8 + (value % 7) / 10
+        ratio = 1.0 if baseline is None else ratio_of(value, self.spec.device)
+        for other in (baseline, parent):
+            assert other is None or other.cases[0].bound == self.spec.device, "a time of another device"
         if value in self.script.short:
             case = CaseTiming(case="n=1024", failed="it moves 67.2 MB where the case needs 134 MB", work_left_out=True)
             timing = Timing(kind="modelled", verdict="unknown", cases=(case,), estimate=ratio)
@@ -215,7 +251,7 @@ class FakeLane(Lane):
             timing = Timing(
                 kind="modelled",
                 verdict=verdict,  # type: ignore[arg-type]
-                cases=(CaseTiming(case="n=1024", estimate_ms=1 / ratio, estimate_ratio=ratio),),
+                cases=(CaseTiming(case="n=1024", estimate_ms=1 / ratio, estimate_ratio=ratio, bound=self.spec.device),),
                 estimate=ratio,
                 parent_estimate=ratio / (parent.estimate or 1.0) if parent else None,
             )
@@ -227,11 +263,12 @@ class FakeLane(Lane):
             cases=(
                 CaseTiming(
                     case="n=1024",
-                    ms=1 / ratio,
-                    low_ms=0.99 / ratio,
-                    high_ms=1.01 / ratio,
+                    ms=speed_of(self.spec.device) / ratio,
+                    low_ms=0.99 * speed_of(self.spec.device) / ratio,
+                    high_ms=1.01 * speed_of(self.spec.device) / ratio,
                     ratio=ratio,
                     floor_ms=self.script.floor_ms,
+                    bound=self.spec.device,
                 ),
             ),
             ratio=ratio,

@@ -146,6 +146,7 @@ EVERY_KIND: tuple[e.Event, ...] = (
     e.RunStopped(stopped_by="user", summary=SUMMARY),
     e.RunContinued(pid=1),
     e.BaselineChosen(candidate_id=0),
+    e.DeviceDropped(device="cuda:1", reason="it fell off the bus", candidate_id=1),
 )
 
 
