@@ -104,7 +104,8 @@ class Script:
     fail_on: dict[tuple[str, str, int], Exception] = field(default_factory=dict)
     """(device, method, how many times it was called there): raised in the middle of the work."""
     poison_at: int = 0
-    """What is timed as the so-many-th (the next, if that is the baseline) takes the device with it, and every other that it is timed on."""
+    """What is timed as the so-many-th (the next, if that is the baseline) takes the device with it, and every other one that it
+    is timed on."""
     poison: int = 0
     names: dict[str, str] = field(default_factory=dict)
     uuids: dict[str, str] = field(default_factory=dict)
