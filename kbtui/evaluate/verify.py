@@ -136,8 +136,10 @@ class Verifier:
     def recheck(self, keys: Sequence[wire.CaseKey]) -> CandidateCheck:
         """A check of the outputs of another job on cases that the baseline passed, for a lane that runs candidates again.
 
-        Raises ProblemError for a case that it did not pass.
+        A lane that is new has seen none of them yet, since a candidate may have been verified before a crash or on another
+        device. Raises ProblemError for a case that the baseline did not pass.
         """
+        self._learn([key for key in keys if key not in self._passed and key not in self._failed], _unheard)
         for key in keys:
             if key not in self._passed:
                 why = self._failed[key].reason if key in self._failed else "it was not checked"
@@ -286,6 +288,11 @@ class Verifier:
             disk_bytes=given.disk_bytes,
             readable=given.readable,
         )
+
+
+def _unheard(stage: str, text: str) -> None:
+    """The report of work that nobody watches."""
+    del stage, text
 
 
 def _blocks(kernels: Sequence[KernelFacts]) -> list[int]:
