@@ -1,6 +1,6 @@
 """Triton's caches of a `cuda` lane: one folder for each source, so that what a candidate compiled once stays compiled.
 
-A candidate runs in a dozen processes: checked, timed in pairs, profiled. Each would build Triton's own C extensions
+A candidate runs in a dozen processes: compiled, checked, timed in pairs, profiled. Each would build Triton's own C extensions
 (about a second each with gcc) and compile its kernels again. A folder is written by processes of its source alone; what
 Triton builds for itself comes from a job that runs no candidate and is copied into each.
 """
@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import threading
 from pathlib import Path
 
 from kbtui.errors import EnvironmentFailure
 
-MOST = 8
+MOST = 32
+"""More than are at work at once: those that compile ahead, the one on the device, the baseline."""
 
 
 class Caches:
-    """`pinned` is the source whose folder stays whatever else comes: the baseline."""
+    """`pinned` is the source whose folder stays whatever else comes: the baseline. Methods may be called from any thread."""
 
     def __init__(self, folder: Path, pinned: str) -> None:
         self._folder = folder
         self._pinned = _name(pinned)
         self._made: dict[str, Path] = {}
+        self._lock = threading.Lock()
 
     def own(self) -> Path:
         """The folder of jobs that run no candidate. Raises EnvironmentFailure."""
@@ -34,17 +37,18 @@ class Caches:
         Raises EnvironmentFailure.
         """
         name = _name(source)
-        path = self._made.pop(name, None)
-        if path is None:
-            path = self._folder / name
-            try:
-                shutil.copytree(self.own(), path)
-            except (OSError, shutil.Error) as error:
-                raise EnvironmentFailure(f"{path} cannot be filled ({error}): free some space") from error
-        self._made[name] = path
-        for old in [old for old in self._made if old not in (name, self._pinned)][: max(0, len(self._made) - MOST)]:
-            shutil.rmtree(self._made.pop(old), ignore_errors=True)
-        return path
+        with self._lock:
+            path = self._made.pop(name, None)
+            if path is None:
+                path = self._folder / name
+                try:
+                    shutil.copytree(self.own(), path)
+                except (OSError, shutil.Error) as error:
+                    raise EnvironmentFailure(f"{path} cannot be filled ({error}): free some space") from error
+            self._made[name] = path
+            for old in [old for old in self._made if old not in (name, self._pinned)][: max(0, len(self._made) - MOST)]:
+                shutil.rmtree(self._made.pop(old), ignore_errors=True)
+            return path
 
 
 def _name(source: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from kbtui import clock
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate import wire
-from kbtui.evaluate.job import Answer, Job, JobOrder, Outcome, Responder
+from kbtui.evaluate.job import Answer, Job, JobOrder, Outcome, Responder, close_all
 from kbtui.evaluate.lane import Report
-from kbtui.evaluate.process import ProcessGone
+from kbtui.evaluate.process import GRACE_S, ProcessGone
 from kbtui.evaluate.zygotes import Zygote
 
 
@@ -57,6 +59,30 @@ class Compilers:
                 raise EnvironmentFailure(f"the {zygote.role} died three times: {gone}") from gone
             return Outcome(kind="crash", stage=order.kind, reason="the process that forks died twice while it ran")
 
+    def warm(self, orders: Sequence[JobOrder]) -> None:
+        """Run jobs of one source that ask nothing beside one another. They only save time: what ends badly is left to the job
+        that needs what it would have made."""
+        with self._lent(orders[0].source) as zygote:
+            jobs: list[Job] = []
+            try:
+                for order in orders:
+                    jobs.append(zygote.start(order))  # noqa: PERF401  those before one that fails have to be ended
+                for job in jobs:
+                    _wait_for(zygote, job)
+                    if zygote.take_cancelled():
+                        break
+            except ProcessGone:
+                zygote.launch()
+                zygote.await_ready()
+                return
+            finally:
+                for job in jobs:
+                    if job.ended is None:
+                        with contextlib.suppress(ProcessGone):
+                            job.kill()
+                            _wait_for(zygote, job)
+                    zygote.forget(job)
+
     def cancel(self, source: str | None) -> None:
         """End the jobs that compile `source`, or all with None."""
         with self._lock:
@@ -85,6 +111,16 @@ class Compilers:
             with self._lock:
                 del self._at_work[zygote]
             self._idle.put(zygote)
+
+
+def _wait_for(zygote: Zygote, job: Job) -> None:
+    """Until the job has ended. One that asks something is killed. Raises ProcessGone."""
+    ends = clock.monotonic() + job.order.deadline_s + GRACE_S
+    while job.ended is None:
+        for message, descriptors in zygote.step(job, ends - clock.monotonic()):
+            close_all(descriptors)
+            if isinstance(message, wire.Ask | wire.Outputs | wire.Skipped):
+                job.kill()
 
 
 def _describing(respond: Responder) -> Responder:

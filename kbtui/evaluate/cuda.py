@@ -7,10 +7,12 @@ the fork, so an illegal address ends with its process; whether the device surviv
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -48,6 +50,9 @@ from kbtui.problems.folder import read_folder
 from kbtui.state.records import CaseTiming, Compilation, KernelFacts, ProblemInfo, Timing, Verification
 
 NOT_CHECKED = ("races: not checked (no race detector runs)",)
+MOST_WARMING = 8
+"""Processes that compile the cases of one candidate's check, at most half of the machine's processors."""
+WARM_DEADLINE_S = 30.0
 PAIR_S, PAIR_CASE_S = 60.0, 30.0
 """Deadline of a process of a pair: this, and this for each case (inputs, compile, tuning and its share of turns)."""
 
@@ -168,22 +173,41 @@ class CudaLane(Lane):
     # jobs
 
     def compile(self, source: str, report: Report) -> Compilation:
-        parameters = facts.compile_parameters(self._info, len(self._keys))
-        order = JobOrder(
-            kind="compile",
-            source=source,
-            entry=self._problem.entry,
-            problem_folder=self._problem.path,
-            parameters=parameters,
-            deadline_s=self._spec.deadline_s,
-            memory_bytes=self._jobs.memory_bytes,
-            readable=self._jobs.readable,
+        began = clock.monotonic()
+        # Into the cache that its processes on the device read: what is compiled here need not be compiled there.
+        order = msgspec.structs.replace(
+            self._jobs.order("compile", source, self._compile_parameters(), self._spec.deadline_s), device="cpu"
         )
         probe = msgspec.structs.replace(self._jobs.probe(), device="cpu", cache=None)
         outcome = self._compilers.run(order, probe, Supplier(self._oracle, self._keys).respond, report)
-        if outcome.kind == "done":
-            return facts.read_compilation(outcome.value, self._info, self._cases, outcome.seconds)
-        return failed_compilation(outcome)
+        if outcome.kind != "done":
+            return failed_compilation(outcome)
+        found = facts.read_compilation(outcome.value, self._info, self._cases, outcome.seconds)
+        if found.ok:
+            report("compile", "what it will be checked on")
+            self._warm(order, found.kernels)
+        return msgspec.structs.replace(found, seconds=clock.monotonic() - began)
+
+    def _compile_parameters(self) -> dict[str, Any]:
+        return {**facts.compile_parameters(self._info, len(self._keys)), "build_launchers": True}
+
+    def _warm(self, order: JobOrder, kernels: tuple[KernelFacts, ...]) -> None:
+        """Compile the cases that it will be checked on, on several processors at once; the device would wait for them one by
+        one."""
+        share = min(MOST_WARMING, (os.cpu_count() or 1) // 2)
+        if share < 2:
+            return
+        calls = [self._oracle.describe(key)["arguments"] for key in self._verifier.boundary(kernels)]
+        parts = [part for at in range(share) if (part := calls[at::share])]
+        parameters = self._compile_parameters()
+        self._compilers.warm(
+            [
+                msgspec.structs.replace(
+                    order, kind="warm", parameters={**parameters, "calls": part}, deadline_s=WARM_DEADLINE_S
+                )
+                for part in parts
+            ]
+        )
 
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
@@ -237,10 +261,8 @@ class CudaLane(Lane):
                     seconds=clock.monotonic() - began,
                 )
                 report("profiling", "")
-                # ncu takes ten seconds, and why something lost is seldom asked
-                look = (
-                    self._profiler.profile if baseline is None or found.verdict == "faster" else self._profiler.sample
-                )
+                # ncu takes ten seconds: once a run, and where GPM leaves open why a gain is one
+                look = self._profiler.profile if baseline is None else self._profiler.sample
                 signature = look(self._info.uuid, match.alone, source, kernels, found)
         except TimingCancelled:
             return self._untimed("cancelled", began)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from typing import Any
 import msgspec
 
 from kbtui.state.records import Reading, Signature
+from kbtui.text import clean_line
 
 NCU_METRICS = {
     "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
@@ -73,15 +75,18 @@ def find_ncu() -> str | None:
 
 
 def ncu_refusal(output: str) -> str:
-    """Why ncu read nothing, from what it printed; "" when it did read."""
+    """Why ncu read nothing, from what it printed."""
     if NO_PERMISSION in output:
         return "ncu is not permitted here (ERR_NVGPUCTRPERM): the driver keeps its counters for administrators"
     if "No kernels were profiled" in output:
         return "ncu saw no kernel"
-    for line in output.splitlines():
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for line in lines:
         if line.startswith("==ERROR=="):
             return f"ncu failed: {line.removeprefix('==ERROR==').strip()}"
-    return ""
+    if not lines:
+        return f"ncu was not done within {NCU_S:.0f} s"
+    return f"ncu gave no reading of the candidate's kernels; its last words: {clean_line(lines[-1], 160)}"
 
 
 def run_ncu(ncu: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> str:
@@ -207,8 +212,13 @@ class Gpm:
         except nvml.NVMLError as error:
             raise GpmUnavailable(f"GPM stopped answering: {error}") from error
         values = [
-            float(question.metrics[index].value) if question.metrics[index].nvmlReturn == nvml.NVML_SUCCESS else None
+            _number(question.metrics[index].value) if question.metrics[index].nvmlReturn == nvml.NVML_SUCCESS else None
             for index in range(len(wanted))
         ]
         known = [value for value in values[:-1] if value is not None]
         return (max(known) if known else None), values[-1]
+
+
+def _number(value: float) -> float | None:
+    """None for what drivers may answer with success all the same: not a number (of DRAM, on an H200 in a virtual machine)."""
+    return float(value) if math.isfinite(value) else None

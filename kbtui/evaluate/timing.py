@@ -1,7 +1,7 @@
 """Measured timing of a candidate: as many process pairs as its verdict needs, then times, ratios and intervals.
 
-A loser goes after one pair. Anything that looks like a gain, or like nothing, is measured in at least three fresh pairs
-with the order of the two processes swapped, up to five while the interval leaves it open.
+A loser goes after one pair, what looks like nothing after two. Anything that looks like a gain is measured in at least three
+fresh pairs with the order of the two processes swapped, up to five while the interval leaves it open.
 """
 
 from __future__ import annotations
@@ -85,10 +85,9 @@ class _Series:
 
 
 def _settled(pairs: Sequence[Pair], plan: PairPlan) -> bool:
-    found = _judge(pairs, plan).verdict
-    if len(pairs) == 1:
-        return found == "slower"
-    return len(pairs) >= verdicts.PAIRS_FOR_FASTER and found != "ambiguous"
+    if verdicts.out_of_reach([pair.log_ratio(plan.cases, plan.objective) for pair in pairs], plan.noise):
+        return True
+    return len(pairs) >= verdicts.PAIRS_FOR_FASTER and _judge(pairs, plan).verdict != "ambiguous"
 
 
 def _judge(pairs: Sequence[Pair], plan: PairPlan) -> verdicts.Verdict:

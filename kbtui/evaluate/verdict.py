@@ -79,7 +79,8 @@ def judge(logs: Sequence[float], noise: float, *, both_orders: bool) -> Verdict:
 
     `faster`: the whole interval is above the floor, over PAIRS_FOR_FASTER pairs that ran in both orders. `slower`: the
     whole interval is below minus the floor; with a single pair, the ratio is below it by DROP_MARGIN more. `same`: the
-    whole interval lies within the floor or SAME_WITHIN, whichever is wider. Else `ambiguous`, which is an answer.
+    whole interval lies within the floor or SAME_WITHIN, whichever is wider; of two pairs, whose interval says nothing, both
+    in both orders. Else `ambiguous`, which is an answer.
     Raises ValueError without pairs.
     """
     if not logs:
@@ -89,8 +90,11 @@ def judge(logs: Sequence[float], noise: float, *, both_orders: bool) -> Verdict:
         verdict: SpeedVerdict = "slower" if only < -(noise + DROP_MARGIN) else "ambiguous"
         return Verdict(verdict=verdict, ratio=math.exp(only), low=None, high=None, pairs=1)
     seen = interval(logs)
+    found = _verdict(seen, noise, enough=len(logs) >= PAIRS_FOR_FASTER and both_orders)
+    if len(logs) == 2 and both_orders and found == "ambiguous" and all(abs(x) <= max(noise, SAME_WITHIN) for x in logs):
+        found = "same"
     return Verdict(
-        verdict=_verdict(seen, noise, enough=len(logs) >= PAIRS_FOR_FASTER and both_orders),
+        verdict=found,
         ratio=math.exp(seen.middle),
         low=math.exp(seen.low),
         high=math.exp(seen.high),
@@ -105,6 +109,12 @@ def _verdict(seen: Interval, noise: float, *, enough: bool) -> SpeedVerdict:
         return "slower"
     equal = max(noise, SAME_WITHIN)
     return "same" if -equal <= seen.low and seen.high <= equal else "ambiguous"
+
+
+def out_of_reach(logs: Sequence[float], noise: float) -> bool:
+    """Whether further pairs are not worth their time: the first one is below minus the floor, or two or more are on average
+    within it, so that `faster`, whose whole interval is above the floor, is hardly to be had."""
+    return logs[0] < -noise if len(logs) == 1 else math.fsum(logs) / len(logs) <= noise
 
 
 class ConfidenceSequence:

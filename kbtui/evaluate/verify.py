@@ -76,6 +76,7 @@ class Verifier:
         self._given = surroundings
         self._passed: dict[wire.CaseKey, Passed] = {}
         self._failed: dict[wire.CaseKey, Verification] = {}
+        self._boundaries: dict[tuple[int, ...], tuple[wire.CaseKey, ...]] = {}
 
     def verify(self, source: str, kernels: Sequence[KernelFacts], report: Report) -> Verification:
         """The verdict on a candidate that compiled. Raises EnvironmentFailure and ProblemError."""
@@ -147,6 +148,13 @@ class Verifier:
                     f"{self._given.folder}: the baseline is not right on {key.name} ({why}): mend kernel.py or that case"
                 )
         return CandidateCheck(self._oracle, keys, {key: self._passed[key] for key in keys})
+
+    def boundary(self, kernels: Sequence[KernelFacts]) -> tuple[wire.CaseKey, ...]:
+        """The boundary cases for a candidate with these kernels. May be called from any thread; raises as `verify`."""
+        blocks = tuple(_blocks(kernels))
+        if blocks not in self._boundaries:
+            self._boundaries[blocks] = tuple(self._oracle.plan(blocks, self._given.unchecked_dtypes).keys)
+        return self._boundaries[blocks]
 
     # the baseline
 

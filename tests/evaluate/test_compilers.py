@@ -109,3 +109,42 @@ def test_a_compile_job_is_told_shapes_and_nothing_else(lane, compiling, monkeypa
     assert (found.ok, found.outcome) == (False, "cheat")
     assert "more than descriptions" in found.reason
     assert "inputs" not in asked
+
+
+def test_further_calls_are_compiled_ahead_into_the_cache(tmp_path: Path) -> None:
+    """Jobs beside one another, which ask nothing; one that raises keeps the others from nothing, and none is left."""
+    from kbtui.evaluate import facts, targets
+    from kbtui.evaluate.compilers import Compilers
+    from kbtui.evaluate.job import JobOrder
+
+    def call(rows: int, cols: int) -> list[dict[str, object]]:
+        x = {"dtype": "float32", "shape": [rows, cols], "strides": [cols, 1], "span": rows * cols, "offset": 0}
+        w = {"dtype": "float32", "shape": [cols], "strides": [1], "span": cols, "offset": 0}
+        return [{"empty": x}, {"empty": w}]
+
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    parameters = facts.compile_parameters(targets.device_info(targets.find_target("sm_90")), 0)
+    orders = [
+        JobOrder(
+            kind="warm",
+            source=KERNEL,
+            entry="scale",
+            problem_folder=PROBLEM,
+            parameters={**parameters, "calls": [calls]},
+            deadline_s=60.0,
+            cache=cache,
+        )
+        for calls in (call(4, 4096), call(4, 1), [{"value": 3}])
+    ]
+    compilers = Compilers(1, sys.executable, tmp_path / "scratch")
+    compilers.launch()
+    try:
+        compilers.await_ready()
+        compilers.warm(orders)
+        compiled = {path.parent.name for path in cache.glob("*/*.cubin")}
+        assert len(compiled) == 2
+        compilers.warm(orders)
+        assert {path.parent.name for path in cache.glob("*/*.cubin")} == compiled
+    finally:
+        compilers.release()

@@ -118,6 +118,14 @@ class TestWithDevice:
         assert info.peak_bytes_per_s > 1e11
         assert info.peak_ops_per_s["fp16"] > 1e13
 
+    def test_what_was_compiled_ahead_is_not_compiled_again_on_the_device(self, lane):
+        source = SOFTMAX.replace("num_warps=8", "num_warps=2")
+        kernels = kernels_of(lane, source)
+        cache = lane._jobs.caches.of(source)
+        ahead = {path.parent.name for path in cache.glob("*/*.cubin")}
+        assert lane.verify(source, kernels, quiet).verdict == "correct"
+        assert {path.parent.name for path in cache.glob("*/*.cubin")} == ahead
+
     def test_large_tensors_go_from_device_to_device(self, lane):
         assert lane.facts.isolation["device to device"] == "on"
 
@@ -176,7 +184,8 @@ class TestWithDevice:
                     KEPT[x.data_ptr()] = real(x)
                 return KEPT[x.data_ptr()]
             """)
-        found = lane.time(cheat, kernels_of(lane, cheat), baseline.timing, SOFTMAX, None, quiet)
+        # not compiled first: there every tensor has the same address, and nothing is launched from the second case on
+        found = lane.time(cheat, (), baseline.timing, SOFTMAX, None, quiet)
         assert found.timing.verdict != "faster"
         assert any(case.failed for case in found.timing.cases)
 

@@ -64,13 +64,12 @@ def test_a_resource_nobody_read_is_unknown_with_its_reason():
         ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "not permitted"),
         ("==WARNING== No kernels were profiled.", "no kernel"),
         ("==ERROR== The application returned an error code (11).", "error code (11)"),
-        (OUTPUT, ""),
+        ("Traceback\nKeyError: 'x'\n\n", "its last words: KeyError: 'x'"),
+        ("", "not done within 90 s"),
     ],
 )
 def test_why_ncu_read_nothing(output, piece):
-    said = ncu_refusal(output)
-    assert piece in said
-    assert bool(said) == bool(piece)
+    assert piece in ncu_refusal(output)
 
 
 def test_unknown_names_the_reason_everywhere():
@@ -155,6 +154,10 @@ def test_a_counter_that_does_not_answer_is_none():
     assert Gpm(FakeNvml({5: 12.0}), "GPU-abc").read(lambda _: None) == (12.0, None)
 
 
+def test_what_is_no_number_is_none():
+    assert Gpm(FakeNvml({5: 12.0, 10: float("nan")}), "GPU-abc").read(lambda _: None) == (12.0, None)
+
+
 def test_a_device_without_gpm_says_so_and_is_let_go():
     nvml = FakeNvml({}, supported=False)
     with pytest.raises(GpmUnavailable, match="no GPM counters"):
@@ -199,6 +202,15 @@ class TestWhichProfiler:
         self.answer(profiler, monkeypatch, ncu=ncu, gpm=gpm)
         timing = Timing(kind="measured", verdict="same", cases=(CaseTiming(case="a", ms=1.0),))
         assert getattr(profiler, way)("GPU-1", None, "", (), timing) == expected
+        assert profiler.asked == asked
+
+    @pytest.mark.parametrize(("verdict", "asked"), [("same", ["gpm"]), ("faster", ["gpm", "ncu"])])
+    def test_of_a_gain_what_gpm_leaves_out_is_read_by_ncu(self, profiler, monkeypatch, verdict, asked):
+        sampled = combined([CaseReading(weight=1.0, sm=20.0, dram=None, l2=None)], "gpm", {"dram": "no value"})
+        self.answer(profiler, monkeypatch, ncu="N", gpm=sampled)
+        timing = Timing(kind="measured", verdict=verdict, cases=(CaseTiming(case="a", ms=1.0),))
+        found = profiler.sample("GPU-1", None, "", (), timing)
+        assert found == ("N" if verdict == "faster" else sampled)
         assert profiler.asked == asked
 
     def test_where_neither_works_both_reasons_are_given(self, profiler, monkeypatch):

@@ -14,6 +14,7 @@ from kbtui.evaluate.verdict import (
     interval,
     judge,
     noise_floor,
+    out_of_reach,
     student,
 )
 
@@ -170,3 +171,17 @@ def test_the_sequence_moves_with_its_readings(readings, shift):
     if math.isfinite(one.interval().high):
         width = one.interval().high - one.interval().low
         assert other.interval().high - other.interval().low == pytest.approx(width, abs=1e-6)
+
+
+def test_two_pairs_within_the_floor_in_both_orders_are_the_same():
+    assert judge([0.004, -0.006], 0.004, both_orders=True).verdict == "same"
+    assert judge([0.004, -0.006], 0.004, both_orders=False).verdict == "ambiguous"
+    assert judge([0.004, 0.02], 0.004, both_orders=True).verdict == "ambiguous"
+
+
+@pytest.mark.parametrize(
+    ("logs", "stop"),
+    [([-0.02], True), ([-0.005], False), ([0.005], False), ([0.02, -0.01], True), ([0.02, 0.01], False)],
+)
+def test_a_measurement_ends_where_a_gain_is_out_of_reach(logs, stop):
+    assert out_of_reach(logs, 0.01) is stop

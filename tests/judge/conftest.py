@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     Judges = Callable[[str], Judge]
 
 
+OF_ONE_LANE = 12
 _TO_COME: dict[str, list[Candidate]] = {}
 """Candidates of the collected tests by problem, in their order: what a lane compiles ahead."""
 
@@ -33,7 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = str(Path(__file__).parent)
     places = [at for at, item in enumerate(items) if str(item.path).startswith(here)]
     ours = sorted((items[at] for at in places), key=_problem)
+    seen: Counter[str] = Counter()
     for item in ours:
+        if item.get_closest_marker("gpu") is not None:
+            # for `--dist loadgroup`: a lane for every few candidates of one problem
+            item.add_marker(pytest.mark.xdist_group(f"{_problem(item)} {seen[_problem(item)] // OF_ONE_LANE}"))
+            seen[_problem(item)] += 1
         if item.get_closest_marker("gpu") is None and (candidate := _candidate(item)) is not None:
             _TO_COME.setdefault(_problem(item), []).append(candidate)
     for at, item in zip(places, ours, strict=True):
@@ -83,4 +90,12 @@ def gpu_judges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
     torch = pytest.importorskip("torch", reason="needs torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    yield from _judges("cuda:0", tmp_path_factory.mktemp("judge"))
+    from kbtui.evaluate import gpu, timing, verdict
+
+    with pytest.MonkeyPatch.context() as patch:
+        # What is asked here is whether a candidate is refused, not how fast it is: one pair is enough, and lanes need not
+        # wait for one another to measure.
+        patch.setattr(timing, "MOST_PAIRS", 1)
+        patch.setattr(verdict, "PAIRS_FOR_FASTER", 2)
+        patch.setattr(gpu, "LOCKS", tmp_path_factory.mktemp("locks"))
+        yield from _judges("cuda:0", tmp_path_factory.mktemp("judge"))

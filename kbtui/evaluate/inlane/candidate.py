@@ -228,8 +228,10 @@ def isolate(order: dict[str, Any], role: str) -> dict[str, str]:
         os.environ[variable] = str(path)
     os.environ["TRITON_HOME"] = str(folder / "home")
     kept = [order["cache"]] if order.get("cache") else []
-    if kept:  # of this source alone, for the processes that it runs in one after the other; what was tuned stays tuned
-        os.environ.update({"TRITON_CACHE_DIR": kept[0], "TRITON_CACHE_AUTOTUNING": "1"})
+    if kept:  # of this source alone, for the processes that it runs in one after the other
+        os.environ["TRITON_CACHE_DIR"] = kept[0]
+    if kept and role == "device":  # what was tuned stays tuned; a compile job's "tuning" measures nothing
+        os.environ["TRITON_CACHE_AUTOTUNING"] = "1"
     tempfile.tempdir = None  # found before the fork, in the zygote's folder
     measures = {
         "no new privileges": sandbox.attempt(sandbox.no_new_privileges),

@@ -8,6 +8,7 @@ and all are reported as choices of that launch.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from kbtui.evaluate.inlane.candidate import CandidateFault
 from kbtui.evaluate.inlane.digests import code_digest
 from kbtui.evaluate.inlane.pretend import pretending
 from kbtui.evaluate.inlane.stub import Launch, Recorder, StubDriver
+from kbtui.evaluate.inlane.tensors import arguments_from
 
 if TYPE_CHECKING:
     from kbtui.evaluate.inlane.candidate import JobContext
@@ -41,13 +43,9 @@ def run(ctx: JobContext) -> dict[str, Any]:
     Raises CandidateFault: "invalid" when a kernel does not compile or needs more than the target has, "crash" when the
     wrapper raises, "cheat" when a case launches no Triton kernel.
     """
-    capability = (int(ctx.parameters["capability"][0]), int(ctx.parameters["capability"][1]))
-    properties = ctx.parameters["properties"]
     recorder = Recorder()
     widths = _listen_for_ptx()
-    triton.runtime.driver.set_active(StubDriver(recorder, properties, capability))
-    replace_benchmarks(recorder)
-    with pretending(properties, capability):
+    with _compiling(ctx, recorder):
         entry = ctx.load()
         cases = []
         for case in range(int(ctx.parameters["cases"])):
@@ -59,6 +57,36 @@ def run(ctx: JobContext) -> dict[str, Any]:
             if not cases[-1]:
                 raise CandidateFault("cheat", "compile", "no Triton kernel was launched")
     return _reply(cases, widths)
+
+
+def warm(ctx: JobContext) -> dict[str, Any]:
+    """Compile what further calls launch, for Triton's cache alone: whoever runs them on the device finds them compiled.
+
+    Parameters: `capability` and `properties` as of `run`, and `calls`, for each call the descriptions of its arguments (as
+    `JobContext.describe_inputs`). Asks nothing, so that several such jobs need nobody between them. Reply: {"calls": those
+    that came to an end}; one that raises is left to whoever judges it.
+    """
+    recorder = Recorder()
+    done = 0
+    with _compiling(ctx, recorder):
+        entry = ctx.load()
+        for arguments in ctx.parameters["calls"]:
+            with contextlib.suppress(Exception):  # the candidate's, and judged where it is run
+                _call(entry, arguments_from(arguments, (), 0, ctx.device))
+                done += 1
+    return {"calls": done}
+
+
+@contextlib.contextmanager
+def _compiling(ctx: JobContext, recorder: Recorder) -> Iterator[None]:
+    """Within the block launches compile for the order's target and are recorded."""
+    capability = (int(ctx.parameters["capability"][0]), int(ctx.parameters["capability"][1]))
+    properties = ctx.parameters["properties"]
+    driver = StubDriver(recorder, properties, capability, build_launchers=bool(ctx.parameters.get("build_launchers")))
+    triton.runtime.driver.set_active(driver)
+    replace_benchmarks(recorder)
+    with pretending(properties, capability):
+        yield
 
 
 def replace_benchmarks(recorder: Recorder) -> None:

@@ -85,6 +85,7 @@ def opened(handle: Any, device: str) -> Iterator[torch.Tensor]:
     """
     ipc = checked(handle)
     place = torch.device(device)
+    torch.cuda.set_device(place)  # a process without a context yet would end with a segmentation fault
     try:
         storage = torch.UntypedStorage._new_shared_cuda(
             place.index or 0,

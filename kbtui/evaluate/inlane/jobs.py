@@ -22,6 +22,7 @@ JOBS: dict[str, str] = {
     "selftest": "kbtui.evaluate.inlane.selftest:run",
     "verify": "kbtui.evaluate.inlane.verify:run",
     "compile": "kbtui.evaluate.inlane.capture:run",
+    "warm": "kbtui.evaluate.inlane.capture:warm",
     "count": "kbtui.evaluate.inlane.count:run",
     "survey": "kbtui.evaluate.inlane.survey:run",
     "time": "kbtui.evaluate.inlane.clock:run",
@@ -31,7 +32,7 @@ JOBS: dict[str, str] = {
 
 PRELOAD: dict[str, tuple[str, ...]] = {
     "interpret": ("selftest", "verify", "count", "survey"),
-    "compile": ("compile",),
+    "compile": ("compile", "warm"),
     "device": ("verify", "time", "device", "rehearse"),
 }
 """Role of a zygote -> the jobs whose modules it imports before it forks."""

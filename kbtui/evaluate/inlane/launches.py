@@ -122,6 +122,8 @@ class OnDevice(Checks):
         self._launched: set[str] = set()
         self._before: set[str] = set()
         self._count = 0
+        self._ours: dict[str, bool] = {}
+        """Source files of modules -> whether they are the candidate's: a process has thousands, and calls are judged by tens."""
         self._listen()
         self.watched = (JITFunction,)
 
@@ -158,25 +160,34 @@ class OnDevice(Checks):
         self._count = 0
 
     def seen(self, ctx: JobContext) -> Seen:
-        own = not self._launched.isdisjoint(_own_kernels(ctx))
+        own = not self._launched.isdisjoint(_own_kernels(ctx, self._ours))
         return Seen(tuple(sorted(self._launched)), own, self._count)
 
 
 def _is_own(ctx: JobContext, file: str) -> bool:
     """Whether a source file is the candidate's, or lies in the problem's folder or package."""
+    return os.path.realpath(file).startswith(_own_folders(ctx))
+
+
+def _own_folders(ctx: JobContext) -> tuple[str, ...]:
     from kbtui.problems.importing import import_name
 
     root, package = import_name(ctx.problem_folder)
     beside = root / package.partition(".")[0] if package else ctx.problem_folder
-    return any(os.path.realpath(file).startswith(str(folder.resolve()) + os.sep) for folder in (ctx.folder, beside))
+    return tuple(str(folder.resolve()) + os.sep for folder in (ctx.folder, beside))
 
 
-def _own_kernels(ctx: JobContext) -> set[str]:
-    """Names of the kernels that the candidate's module, and those beside it, hold."""
+def _own_kernels(ctx: JobContext, ours: dict[str, bool]) -> set[str]:
+    """Names of the kernels that the candidate's module, and those beside it, hold. `ours` remembers whose the files are."""
     names: set[str] = set()
+    folders = _own_folders(ctx)
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if file and _is_own(ctx, file):
+        if not isinstance(file, str):
+            continue
+        if file not in ours:
+            ours[file] = os.path.realpath(file).startswith(folders)
+        if ours[file]:
             names.update(filter(None, map(_kernel_name, list(vars(module).values()))))
     return names
 

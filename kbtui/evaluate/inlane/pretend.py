@@ -48,14 +48,56 @@ class _Pretend(TorchFunctionMode):  # type: ignore[misc]  # torch's types are no
         return func(*args, **kwargs)
 
 
-class _Stream:
-    cuda_stream = 0
+class _Event:
+    """Everything has happened already."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing runs."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing runs."""
 
     def synchronize(self) -> None:
         """Nothing runs."""
 
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: Any) -> float:
+        """Milliseconds: none, since nothing runs."""
+        del other
+        return 0.0
+
+
+class _Stream:
+    cuda_stream = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing runs."""
+
+    def synchronize(self) -> None:
+        """Nothing runs."""
+
+    def query(self) -> bool:
+        return True
+
     def wait_stream(self, other: Any) -> None:
         """Nothing runs."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing runs."""
+
+    def record_event(self, event: Any = None) -> Any:
+        return event if event is not None else _Event()
 
 
 def _answers(properties: dict[str, Any], capability: tuple[int, int]) -> dict[str, Any]:
@@ -88,6 +130,9 @@ def _answers(properties: dict[str, Any], capability: tuple[int, int]) -> dict[st
         "current_stream": lambda *_: _Stream(),
         "default_stream": lambda *_: _Stream(),
         "stream": lambda *_: contextlib.nullcontext(),
+        "set_stream": lambda *_: None,
+        "Stream": _Stream,
+        "Event": _Event,
         "empty_cache": lambda: None,
         "is_current_stream_capturing": lambda: False,
     }

@@ -7,14 +7,19 @@ launcher's first five arguments and `get_benchmarker`, which both have.
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.driver import CudaDriver
+from triton.backends.nvidia.driver import CudaDriver, CudaLauncher
 
 from kbtui.evaluate.inlane import cubin
+
+_NOT_BUILT = (OSError, RuntimeError, AssertionError, ImportError, AttributeError, subprocess.SubprocessError)
+"""No compiler, no libcuda; and newer Tritons, which build none."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,22 @@ class _Utilities:
 
 
 class StubDriver(CudaDriver):  # type: ignore[misc]  # triton has no type stubs
-    """`properties`: the keys of `facts.target_properties`; `capability` such as (9, 0)."""
+    """`properties`: the keys of `facts.target_properties`; `capability` such as (9, 0).
 
-    def __init__(self, recorder: Recorder, properties: dict[str, Any], capability: tuple[int, int]) -> None:
+    With `build_launchers` Triton's own launcher of every kernel is built too, and lies in its cache for whoever launches.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        properties: dict[str, Any],
+        capability: tuple[int, int],
+        *,
+        build_launchers: bool = False,
+    ) -> None:
         # Not the parent's: that one builds an extension against libcuda.
         self.utils = _Utilities(recorder, properties)
-        self.launcher_cls = _launcher(recorder)
+        self.launcher_cls = _launcher(recorder, build=build_launchers)
         self._recorder = recorder
         self._capability = capability
         self.get_device_capability = lambda *_: capability
@@ -102,11 +117,15 @@ class StubDriver(CudaDriver):  # type: ignore[misc]  # triton has no type stubs
         return self._recorder.benchmark
 
 
-def _launcher(recorder: Recorder) -> type:
+def _launcher(recorder: Recorder, *, build: bool) -> type:
     class RecordingLauncher:
         def __init__(self, src: Any, metadata: Any) -> None:
             self._source = src
             self._metadata = metadata
+            if build:
+                # only saves time: where it cannot be built, the launch on the device says why
+                with contextlib.suppress(*_NOT_BUILT):
+                    CudaLauncher(src, metadata)
 
         def __call__(self, x: int, y: int, z: int, stream: int, function: int, *_: Any) -> None:
             del stream
