@@ -228,7 +228,7 @@ class Verifier:
         """What has to be said about the cases that a verdict rests on, or does not."""
         notes = []
         if any(self._passed[key].own_dtype for key in keys if key in self._passed):
-            notes.append("float64 reference: it does not compute in float64, its own dtype is the measure")
+            notes.append("float64 reference: it does not compute in float64, what it computes in is the measure")
         failed = [key for key in keys if key in self._failed]
         notes += [f"{key.name}: not counted, the baseline fails there ({self._failed[key].reason})" for key in failed]
         return notes

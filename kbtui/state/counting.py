@@ -12,9 +12,14 @@ def counts(pull: Pull) -> bool:
 
 
 def iterations_by_pull(state: RunState) -> dict[int, int]:
-    """Number of a pull -> how many iterations are used when it has ended, those in flight before it included; 0 -> 0."""
+    """Number of a pull -> how many iterations are used when it has ended; 0 -> 0.
+
+    Pulls in flight are taken for ones that will count, unless the run has ended and nobody will play them.
+    """
     used, out = 0, {0: 0}
+    over = state.status == "stopped"
     for number in sorted(state.pulls):
-        used += counts(state.pulls[number])
+        pull = state.pulls[number]
+        used += counts(pull) and (pull.ended or not over)
         out[number] = used
     return out

@@ -32,6 +32,8 @@ from kbtui.tui.terminal import Terminal, describe_terminal, require_terminal
 from kbtui.tui.theming import ThemedApp
 
 if TYPE_CHECKING:
+    from textual.worker import Worker
+
     from kbtui.errors import Crash
     from kbtui.state.commands import AnyCommand
     from kbtui.tui.themes import BadTheme
@@ -42,6 +44,8 @@ SLOW_TICK_S = 2.0
 """The same over a slow link (`--low-bandwidth`)."""
 SLOW_SHARE = 0.25
 """What is sent over a slow link, as a share of what is sent otherwise."""
+FIRST_S = 0.2
+"""How long a run's screen waits for what it is to show."""
 TOAST_S = 4.0
 TOASTS = 2
 """Toasts on the screen at a time, the newest: `M` has the others."""
@@ -94,7 +98,6 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
         """Whether a person was told which editor opens, where none was chosen by the environment."""
         self.crash: Crash | None = None
         """What is known about the bug that ended the app."""
-        self._ticking = False
         self.newcomer = newcomer if newcomer is not None else Newcomer(None)
         self._ticks = 0
         self._pace = Pace(SLOW_SHARE if low_bandwidth else 1.0)
@@ -168,13 +171,35 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
         from kbtui.tui.screens.cockpit import CockpitScreen
 
         await self._leave()
-        self.session = Session(self._make_feed(run_id), read_only=self.read_only, sparklines=not self.low_bandwidth)
-        await self.session.feed.start()
-        if isinstance(self.screen, CockpitScreen):
-            await self.switch_screen(CockpitScreen())  # one run after another, not one on top of the other
-        else:
-            await self.push_screen(CockpitScreen())
-        self.run_worker(self.tick(), exit_on_error=True)
+        session = Session(self._make_feed(run_id), read_only=self.read_only, sparklines=not self.low_bandwidth)
+        await session.feed.start()
+        await self._open(session, CockpitScreen())
+
+    async def _open(self, session: Session, screen: KbtuiScreen[None]) -> None:
+        """Show a screen over a session; instead of the one of another session, not on top of it.
+
+        What there is, is taken in before, so that the screen is not painted empty first; a long journal behind the empty
+        screen, after `FIRST_S`. And painted once: Textual would paint a new screen when it is composed, when it gets its
+        size, and after its first layout.
+        """
+        from kbtui.tui.screens.cockpit import CockpitScreen
+
+        look = self.run_worker(session.advance(), exit_on_error=True)
+        deadline = clock.monotonic() + FIRST_S
+        while not look.is_finished and clock.monotonic() < deadline:
+            await asyncio.sleep(FIRST_S / 100)
+        self.session = session
+        with self.batch_update():
+            if isinstance(self.screen, CockpitScreen):
+                await self.switch_screen(screen)
+            else:
+                await self.push_screen(screen)
+        if not look.is_finished:
+            self.run_worker(self._tick_after(look), exit_on_error=True)
+
+    async def _tick_after(self, look: Worker[bool]) -> None:
+        await look.wait()
+        await self.tick()
 
     async def go_on(self, run_id: str, status: str) -> None:
         """Go on with a run in a new process and show it in the cockpit."""
@@ -192,25 +217,20 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
     async def replay(self, run_id: str) -> None:
         """Show a recorded run with a slider; nothing can be changed."""
         from kbtui.tui.replaying import ReplaySession
-        from kbtui.tui.screens.cockpit import CockpitScreen
         from kbtui.tui.screens.replay import ReplayScreen
 
         await self._leave()
-        self.session = ReplaySession(run_id)
-        if isinstance(self.screen, CockpitScreen):
-            await self.switch_screen(ReplayScreen())
-        else:
-            await self.push_screen(ReplayScreen())
-        self.run_worker(self.tick(), exit_on_error=True)
+        await self._open(ReplaySession(run_id), ReplayScreen())
 
     async def go_home(self) -> None:
         """Leave the run, which goes on, for the list of runs."""
         from kbtui.tui.screens.home import HomeScreen
 
         await self._leave()
-        while len(self.screen_stack) > 1:
-            await self.pop_screen()
-        await self.push_screen(HomeScreen())
+        with self.batch_update():
+            while len(self.screen_stack) > 1:
+                await self.pop_screen()
+            await self.push_screen(HomeScreen())
 
     async def _leave(self) -> None:
         session, self.session = self.session, None
@@ -220,13 +240,9 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
     async def tick(self) -> None:
         """Take in what happened and paint it."""
         self._mend_size()
-        if self._ticking or self.session is None:
+        if self.session is None or self.session.advancing:
             return
-        self._ticking = True
-        try:
-            await self.session.advance()
-        finally:
-            self._ticking = False
+        await self.session.advance()
         self._ticks += 1
         if isinstance(self.screen, KbtuiScreen) and not self._terminal_is_behind():
             self.screen.paint_all(self._held())

@@ -72,7 +72,7 @@ class ReplaySession(Session):
     def elapsed(self) -> float:
         return self.timeline.elapsed if self.timeline is not None else 0.0
 
-    async def advance(self) -> bool:
+    async def _advance(self) -> bool:
         """Read the journal the first time; then go on as far as time has, while playing."""
         before = self.version
         if self.timeline is None and not self.error:

@@ -40,6 +40,8 @@ class Session:
         self.error: str = ""
         """Why the journal can no longer be followed; the state is what was read before."""
         self.loaded = False
+        self.advancing = False
+        """Whether events are being taken in: the state is in the middle of them."""
         self.marked: int | None = None
         """The candidate that this viewer compares others with."""
         self.version = 0
@@ -91,7 +93,16 @@ class Session:
         return clock.monotonic() - self.gpu_seen.get(key, clock.monotonic())
 
     async def advance(self) -> bool:
-        """Take in what happened. True when something changed."""
+        """Take in what happened. True when something changed. Does nothing while another call takes it in."""
+        if self.advancing:
+            return False
+        self.advancing = True
+        try:
+            return await self._advance()
+        finally:
+            self.advancing = False
+
+    async def _advance(self) -> bool:
         before = self.version
         if not self.error:
             try:

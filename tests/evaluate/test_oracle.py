@@ -163,6 +163,15 @@ def test_a_reference_without_float64_says_so(tmp_path: Path) -> None:
     assert answer["comparisons"][0]["reason"] == ""
 
 
+@pytest.mark.parametrize(("cast", "said"), [(".float()", True), (".half()", True), ("", False)])
+def test_a_reference_that_leaves_float64_says_so(tmp_path: Path, cast: str, said: bool) -> None:
+    oracle = opened(tmp_path / "p", PROBLEM.replace("return x * 2 + eps", f"return (x{cast} * 2 + eps)"))
+    key = {"fields": {"rows": 5, "cols": 16, "dtype": "float32"}, "variant": ""}
+    answer = oracle.answer(*outputs(key, [oracle._arguments(key)[0] * 2 + 0.5], [1e-2]))[0]
+    assert bool(answer["own_dtype"]) is said
+    assert bool(oracle.answer({"contract": key}, [])[0]["own_dtype"]) is said
+
+
 def test_a_mutated_input_is_an_expected_output(tmp_path: Path) -> None:
     text = PROBLEM.replace("return x * 2 + eps", "x.mul_(2)").replace(
         "def reference", "mutates = ('x',)\ndef reference"

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 from tui_drive import COLOURS, SIZES, screen_lines, settle
 from tui_sample import ScriptedFeed, sample
@@ -85,6 +86,17 @@ async def test_without_runs_the_next_key_is_said_and_enter_leads_on() -> None:
         assert h.text.splitlines()[-1].split("  ") == [" n new run", "s sql", "? help", "ctrl+p palette", "q detach"]
         await h.press("enter")
         assert isinstance(h.app.screen, NewRunScreen)
+
+
+async def test_two_quick_keys_open_a_run_once() -> None:
+    two_runs()
+    async with home() as h:
+        run_list = h.app.screen.query_one("#runs", LineView)
+        for _ in range(2):
+            run_list.post_message(Key("enter", None))
+        await h.settle()
+        assert isinstance(h.app.screen, CockpitScreen)
+        assert len(h.attached) == 1
 
 
 async def test_a_filter_that_nothing_fits_leaves_the_keys_that_work() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
 import pytest
-from tui_drive import COLOURS, Drive, drive
+from tui_drive import COLOURS, Drive, drive, screen_lines
 from tui_sample import KERNEL, Script, ScriptedFeed, sample
 
 from kbtui.history.requests import requests_of
@@ -326,3 +327,25 @@ def test_requests_are_read_from_the_journal(tmp_path: Path) -> None:
     journal.write_bytes(b"\n".join([e.encode(asked[0]), other, *(e.encode(one) for one in asked[1:])])[:-3])
     assert [one.call for one in requests_of(journal, 1)] == [1, 3]
     assert [one.call for one in requests_of(journal, 0)] == [2]  # the last line is torn
+
+
+async def test_a_long_journal_is_taken_in_behind_the_empty_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+
+    class Slow(ScriptedFeed):
+        async def poll(self) -> list[e.Event]:
+            await gate.wait()
+            return await super().poll()
+
+    feed = Slow(sample().events)
+    # no tick of the timer's: what was taken in is painted at once
+    monkeypatch.setattr("kbtui.tui.app.TICK_S", 60.0)
+    app = KbtuiApp(feed.run_id, terminal=COLOURS, make_feed=lambda _: feed)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.pause()
+        assert "loading" in screen_lines(app)[0]
+        gate.set()
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert "● live" in screen_lines(app)[0]
+        assert "32, 21 correct" in "\n".join(screen_lines(app))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyte
 import pytest
+from test_home import two_runs
 from test_terminal import Tty, start  # noqa: F401  (a fixture)
 
 from kbtui.tui.pace import BASE_RATE, CELL_RATE, LONGEST_S, SAVED_S, Pace
@@ -39,9 +40,10 @@ def command() -> Iterator[object]:
     """Start the program, past its command line, on the sample run; gone after the test."""
     running: list[Tty] = []
 
-    def make(before: str = "", flags: str = "", **environment: str) -> Tty:
+    def make(before: str = "", flags: str = "", code: str = "", **environment: str) -> Tty:
         folder = str(Path(__file__).parent)
-        running.append(Tty(COMMAND.format(folder=folder, before=before, flags=flags), environment))
+        code = code or COMMAND.format(folder=folder, before=before, flags=flags)
+        running.append(Tty(code, environment))
         return running[-1]
 
     yield make
@@ -90,6 +92,28 @@ def test_a_terminal_of_256_colours_gets_no_true_ones(start) -> None:  # type: ig
     assert tty.wait() == 0
     assert b"38;5;" in tty.out
     assert not re.search(rb"[34]8;2;", tty.out)
+
+
+HOME = """
+import sys
+sys.path.insert(0, {folder!r})
+from tui_sample import ScriptedFeed, sample
+from kbtui.tui.app import KbtuiApp
+sys.exit(KbtuiApp(None, make_feed=lambda run_id: ScriptedFeed(sample().events, run_id=run_id)).run())
+"""
+
+
+def test_a_run_is_opened_and_left_with_few_bytes(command) -> None:  # type: ignore[no-untyped-def]
+    two_runs()
+    folder = str(Path(__file__).parent)
+    tty = command(code=HOME.format(folder=folder))
+    tty.read(b"attach")
+    tty.quiet(1.0)
+    # one whole screen of text in colours is about 11 KB here; painting it empty first and again after each layout took 35
+    os.write(tty.fd, b"\r")
+    assert 5_000 < tty.quiet(1.5) < 17_000
+    os.write(tty.fd, b"\x1b")
+    assert 1_000 < tty.quiet(1.5) < 12_000
 
 
 def test_a_slow_link_is_asked_for_less(command) -> None:  # type: ignore[no-untyped-def]

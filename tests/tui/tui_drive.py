@@ -58,7 +58,9 @@ async def settle(app: KbtuiApp, pilot: Pilot[int]) -> None:
     refresh takes one more. A screen that never stands still (a run that plays) is looked at `LOOKS` times.
     """
     await pilot.pause()
-    while app._ticking:  # the timer's tick is in the middle: another one would do nothing and return at once
+    while (
+        app.session is not None and app.session.advancing
+    ):  # the timer's tick is in the middle: another one would do nothing and return at once
         await pilot.pause(0.001)
     await app.tick()
     await app.workers.wait_for_complete()

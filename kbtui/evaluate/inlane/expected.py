@@ -36,6 +36,8 @@ class Expected:
     """How far further runs of a reference that is a kernel were off, by output and then by mutated argument."""
     coarsest: float = 0.0
     """The floor of the coarsest floating input of such a reference: what it computes in."""
+    narrowed: bool = False
+    """The reference was given float64 and gave something narrower back: `.float()` on the way, say."""
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +83,7 @@ class Expectations:
             outputs, mutated = self._called(tuple(widened(value) for value in arguments), case)
         except ProblemFault:
             return Expected(*self._called(arguments, case), own_dtype=True)
-        return Expected(outputs, mutated, own_dtype=False)
+        return Expected(outputs, mutated, own_dtype=False, narrowed=_narrowed(arguments, outputs))
 
     def _called(self, arguments: tuple[Any, ...], case: Case) -> Called:
         """The reference's outputs, and the arguments that it wrote to, by position."""
@@ -107,6 +109,14 @@ class Expectations:
         floating = (value.dtype for value in arguments if isinstance(value, torch.Tensor) and value.is_floating_point())
         found.coarsest = max(map(self.floor, floating), default=0.0)
         return found
+
+
+def _narrowed(arguments: tuple[Any, ...], outputs: list[tuple[str, torch.Tensor]]) -> bool:
+    """Whether floating outputs of float64 inputs are narrower than that. A cast there and back inside is not seen."""
+    floating = any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in arguments)
+    return floating and any(
+        tensor.is_floating_point() and tensor.dtype.itemsize < torch.float64.itemsize for _, tensor in outputs
+    )
 
 
 def widened(value: Any) -> Any:

@@ -234,7 +234,7 @@ class Oracle:
         ]
         del tensors, changed, pairs
         self._exchange.give_back()
-        return {"comparisons": compared, "floors": floors, "own_dtype": expected.own_dtype}
+        return {"comparisons": compared, "floors": floors, "own_dtype": expected.own_dtype or expected.narrowed}
 
     def _shape_trouble(self, expected: Expected, body: dict[str, Any]) -> str:
         if len(body["tensors"]) != len(expected.outputs):
@@ -280,7 +280,7 @@ class Oracle:
             "shapes": [list(tensor.shape) for tensor in outputs],
             "shared": [memory.get(tensor.untyped_storage().data_ptr(), -1) for tensor in outputs],
             "floors": [self._expectations.floor(tensor.dtype) for tensor in compared],
-            "own_dtype": expected.own_dtype,
+            "own_dtype": expected.own_dtype or expected.narrowed,
         }
 
     # self-test

@@ -106,7 +106,8 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         self.set_class(bool(why), "-why")
         strip = self.query_one("#summary", Strip)
         rows = max(len(why), 1)
-        if strip.styles.height is None or strip.styles.height.value != rows:
+        height = strip.styles.height
+        if rows != (height.value if height is not None else 1):
             strip.styles.height = rows
         strip.set_lines(why or [header.summary_line(session, width)])
 

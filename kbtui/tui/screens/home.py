@@ -153,6 +153,8 @@ class HomeScreen(KbtuiScreen[None]):
     # ------------------------------------------------------------ actions
 
     async def do_attach(self) -> None:
+        if not self.in_front:
+            return  # the second of two quick keys: the run is open already
         chosen = self.chosen
         if chosen is None and not self.runs:
             await self.do_new_run()
