@@ -40,6 +40,20 @@ class TestTritonBench:
         assert found["shifted"].notes == ("no timing script: its test inputs are timed",)
         assert found["scaled_sum"].notes == ()
 
+    def test_what_draws_its_own_inputs_is_told(self, tmp_path: Path) -> None:
+        suite = tmp_path / "TritonBench_G_v1"
+        suite.mkdir()
+        original = (DATA / "tritonbench/TritonBench_G_v1/scaled_sum.py").read_text()
+        drawing = original.replace("def scaled_sum(", "def helper():\n    return torch.rand(3)\n\n\ndef scaled_sum(")
+        (suite / "scaled_sum.py").write_text(drawing)
+        [beside] = tritonbench.import_suite(tmp_path, tmp_path / "a")
+        head, colon, rest = drawing.partition("def scaled_sum(")
+        signature, end, body = rest.partition(":\n")
+        (suite / "scaled_sum.py").write_text(f"{head}{colon}{signature}{end}    noise = torch.randn(3)\n{body}")
+        [inside] = tritonbench.import_suite(tmp_path, tmp_path / "b")
+        assert not any("draw" in note or "torch.rand" in note for note in beside.notes)
+        assert any(note.startswith("it calls torch.randn itself") for note in inside.notes)
+
     def test_a_function_is_the_entry_as_it_is(self, tmp_path: Path) -> None:
         folder = read_folder(imported(tmp_path)["scaled_sum"].folder or tmp_path)
         original = (DATA / "tritonbench/TritonBench_G_v1/scaled_sum.py").read_text()

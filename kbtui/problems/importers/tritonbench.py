@@ -25,6 +25,7 @@ CALLS, TIMED = "calls.py", "timed.py"
 _KERNELS = ("TritonBench_G_v1", "TritonBench_G")
 _SCRIPTS = ("golden_metrics", "perf_G")
 _DOT_EXACT = {"ieee"}
+_RANDOM = {"rand", "randn", "randint", "randperm", "normal"}
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ def _imported(file: Path, scripts: Path | None, folder: Path) -> Imported:
     compared = what_is_compared(calls_tree)
     if compared != "values":
         notes.append(f"its own test compares {compared}: values are checked instead")
+    if drawing := _draws(entry.recorded, tree):
+        notes.append(f"it calls {drawing} itself: what hangs on that has no right output")
     return Imported(name, folder, notes=tuple(notes))
 
 
@@ -244,6 +247,16 @@ notes = suite.notes
 make_inputs = suite.make_inputs
 reference = suite.reference
 '''
+
+
+def _draws(recorded: str, tree: ast.Module) -> str:
+    """The first function of torch's that draws random values in what the suite calls, "" when there is none."""
+    called = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == recorded), None)
+    for node in ast.walk(called) if called is not None else ():
+        match node:
+            case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in _RANDOM:
+                return f"torch.{name}"
+    return ""
 
 
 def _rounds_products(tree: ast.Module) -> bool:
