@@ -68,7 +68,7 @@ def summary_lines(summary: Summary) -> list[str]:
     lines = ["", f"{summary.run_id}: {made}; stopped by {summary.stopped_by}"]
     if len(summary.devices) > 1:
         out = f"; {', '.join(summary.dropped)} fell out" if summary.dropped else ""
-        lines.append(f"on {len(summary.devices)} x {summary.device}: {', '.join(summary.devices)}{out}")
+        lines.append(f"on {len(summary.devices)} x {summary.device} as {', '.join(summary.devices)}{out}")
     if summary.cost_usd or summary.tokens:
         lines.append(f"cost ${summary.cost_usd:.2f}, {plural(summary.tokens, 'token')}")
     if summary.best is None:

@@ -71,22 +71,23 @@ def compared_on(state: RunState, device: str) -> bool:
 
 
 def worth_timing_again(state: RunState, candidate: Candidate) -> bool:
-    """Whether a version that was timed on another device than the best may yet take its place.
+    """Whether a version that was timed on another device than the best may yet take its place. A model is the same on each.
 
     That is not said by their ratios, each to the baseline of its own device; but what is behind by more than the slack
     and both intervals is not given the device's time.
     """
-    best, figure = state.best, promoting_figure(candidate)
-    leading = promoting_figure(best) if best is not None else None
-    if figure is None or candidate.timing is None:
+    best, figure, timing = state.best, promoting_figure(candidate), candidate.timing
+    if figure is None or timing is None:
         return False
-    if best is None or best.timing is None or leading is None:
-        return True
-    return (candidate.timing.high or figure) * DEVICES_DIFFER > (best.timing.low or leading)
+    leading = promoting_figure(best) if best is not None else None
+    least = (
+        (best.timing.low or leading) if best is not None and best.timing is not None and leading is not None else 1.0
+    )
+    return (timing.high or figure) * (DEVICES_DIFFER if timing.kind == "measured" else 1.0) > least
 
 
 def _rising(state: RunState) -> Iterator[Candidate]:
-    return (one for one in state.frontier if one.id != state.baseline_id and promoting_figure(one) is not None)
+    return (one for one in state.frontier if one.id != state.baseline_id and (promoting_figure(one) or 0.0) > 1.0)
 
 
 def export_best(run_id: str, source: str) -> Path:

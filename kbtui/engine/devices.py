@@ -46,7 +46,7 @@ def choose_devices(requested: str, dev: Path = Path("/dev")) -> tuple[str, ...]:
 
 
 def _cuda(piece: str, requested: str) -> str:
-    said = f"--device {requested}" + (f": {piece or 'nothing'}" if piece != requested else "")
+    said = f"--device {requested}" + (f": {piece or 'an empty name'}" if piece != requested else "")
     if piece.upper().startswith("MIG-"):
         raise UsageError(
             f"{said} is a slice of a GPU, whose neighbours would be in every measurement: use whole ones, cuda:0, cuda:1, ..."

@@ -193,10 +193,10 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 def device_text(started: e.RunStarted) -> str:
-    """What a run evaluates on: "NVIDIA H200", or "2 x NVIDIA H200" with the devices' names in brackets."""
+    """What a run evaluates on: "NVIDIA H200", or "2 x NVIDIA H200 as cuda:0, cuda:1"."""
     if not started.lanes:
         return started.device.name
-    return f"{len(started.lanes)} x {started.device.name} ({', '.join(started.lanes)})"
+    return f"{len(started.lanes)} x {started.device.name} as {', '.join(started.lanes)}"
 
 
 def _budget_text(event: e.BudgetChanged) -> str:

@@ -179,7 +179,8 @@ class FakeLane(Lane):
         error = self.script.fail_at.pop((method, value), None) or self.script.fail_nth.pop((method, calls), None)
         here = (self.spec.device, method, self.script.done_on[self.spec.device, method])
         error = error or self.script.fail_on.pop(here, None)
-        if method == "time" and 0 < self.script.poison_at <= calls:
+        first = self.script.calls.count((method, value)) == 1
+        if method == "time" and 0 < self.script.poison_at <= calls and first:
             self.script.poison = self.script.poison or value
         if method == "time" and value and value == self.script.poison:
             error = EnvironmentFailure(f"{self.spec.device} no longer works")

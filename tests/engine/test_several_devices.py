@@ -46,8 +46,8 @@ def no_real_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def several(asked: str = TWO, run_id: str = "fake-1", iterations: int | None = 20, **changes: object) -> Run:
-    script = Script(kind="cuda", seconds={"compile": 0.002, "verify": 0.002, "time": 0.004})
-    made = spec(run_id, iterations=iterations, device=asked, parallel=3)
+    script = Script(kind="cuda", seconds={"compile": 0.004, "verify": 0.004, "time": 0.02})
+    made = spec(run_id, iterations=iterations, device=asked, parallel=4)
     if iterations is None:
         made = spec(run_id, iterations=None, continue_run=True)
     run = Run(made, script=script, generator=FakeGenerator(seconds=0.001))
@@ -142,7 +142,7 @@ async def test_the_summary_and_the_start_name_the_devices() -> None:
     assert [one.lane for one in state.started.devices] == ["cuda:0", "cuda:1"]
     assert state.summary is not None
     assert (state.summary.devices, state.summary.dropped) == (("cuda:0", "cuda:1"), ())
-    assert any("2 x fake sm_90 (cuda:0, cuda:1)" in line.text for line in state.log)
+    assert any("2 x fake sm_90 as cuda:0, cuda:1" in line.text for line in state.log)
 
 
 async def test_one_device_is_as_before() -> None:
@@ -160,7 +160,8 @@ async def test_one_device_is_as_before() -> None:
 @pytest.mark.parametrize("method", ["compile", "verify", "time"])
 @pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
 async def test_a_device_that_dies_is_dropped_and_its_work_redone(device: str, method: str) -> None:
-    run = several(fail_on={(device, method, 3): environment_failure()})
+    nth = 1 if (device, method) == ("cuda:0", "compile") else 2  # with so little to do, cuda:0 is seldom the idler one
+    run = several(fail_on={(device, method, nth): environment_failure()})
     await run.go()
     state = check_devices(run.events)
     other = {"cuda:0": "cuda:1", "cuda:1": "cuda:0"}[device]
