@@ -378,6 +378,39 @@ def journal(run_id: str) -> list[e.Event]:
     return read_journal(journal_file(run_id))
 
 
+def check_devices(events: list[e.Event]) -> RunState:
+    """What holds for every run on several devices, however it went. Returns its state."""
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    state = RunState()
+    for event in events:
+        match event:
+            case e.Timed(candidate_id=number, device=device):
+                assert device in state.live_lanes, "timed on a device that has fallen out"
+                assert number == 0 or state.candidates[0].timing_on(device) is not None, "timed before the baseline was"
+            case e.BestChanged(candidate_id=number, device=device) if number:
+                risen, best = state.candidates[number].timing_on(device), state.best
+                assert risen is not None, "not timed where it was compared"
+                assert risen.ratio == ratio_of(value_of(state.candidates[number].source), device)
+                assert best is not None
+                beaten = best.timing_on(device)
+                assert beaten is not None, f"the best was not timed on {device}"
+                assert beaten.ratio is not None
+                assert risen.ratio is not None
+                # of equals the older stays
+                assert (risen.ratio, -number) > (beaten.ratio, -best.id)
+        state.apply(event)
+    timed = Counter((x.candidate_id, x.device) for x in events if isinstance(x, e.Timed))
+    assert set(timed.values()) == {1}, "once on each device"
+    for kind in (e.Generated, e.Compiled, e.Pruned, e.Verified):
+        judged = Counter(x.candidate_id for x in events if isinstance(x, kind))  # type: ignore[attr-defined]
+        assert set(judged.values()) <= {1}, kind
+    ends = Counter(x.pull for x in events if isinstance(x, e.Rewarded | e.PullDropped))
+    assert set(ends.values()) == {1}
+    if state.stopped_by == "iterations":
+        assert state.open_pulls == []
+    return state
+
+
 def environment_failure() -> EnvironmentFailure:
     return EnvironmentFailure("the driver is gone")
 

@@ -23,12 +23,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from types import FrameType
+from typing import Any
 
 import duckdb
 import msgspec
-from engine_fakes import Run, journal, sequence, spec
+from engine_fakes import Run, check_devices, journal, sequence, spec
 
 from kbtui import clock, paths
+from kbtui.engine import devices as run_devices
 from kbtui.engine import run_process
 from kbtui.engine.client import EngineGone, send
 from kbtui.engine.ready import Ready
@@ -93,6 +95,7 @@ class Trial:
     """That of a run nobody disturbed."""
     seconds: float
     """What such a run takes."""
+    devices: str = "cpu"
     notes: list[str] = field(default_factory=list)
     before: list[bytes] = field(default_factory=list)
     """Every journal as it was, up to its last newline, when a process had ended."""
@@ -105,9 +108,9 @@ class Trial:
         """A random moment of the run, a little after its end included."""
         return self.rng.uniform(0, 1.1 * self.seconds)
 
-    def start(self, **fail: object) -> Child:
+    def start(self, **fail: dict[Any, Any]) -> Child:
         """The run, or its continuation if it has a journal."""
-        made = spec(self.run_id, iterations=PULLS)
+        made = spec(self.run_id, iterations=PULLS, device=self.devices)
         if RunState().apply_all(journal(self.run_id)).started is not None:
             made = spec(self.run_id, iterations=None, continue_run=True)
         child = forked(made, **fail)
@@ -139,13 +142,18 @@ class Trial:
         events = journal(self.run_id)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         ends = Counter(event.pull for event in events if isinstance(event, e.Rewarded | e.PullDropped))
-        assert ends == Counter(range(1, PULLS + 1)), "each pull ends once"
+        several = "," in self.devices
+        pulls = max(ends) if several else PULLS  # where pulls overlap, some may make no candidate and not count
+        assert ends == Counter(range(1, pulls + 1)), "each pull ends once"
         made = Counter(event.candidate_id for event in events if isinstance(event, e.Generated))
         assert set(made.values()) == {1}
         state = RunState().apply_all(events)
         assert state.stopped_by == "iterations"
+        assert state.pulls_ended == PULLS
+        if several:
+            check_devices(events)
         assert all(before.elapsed <= after.elapsed for before, after in itertools.pairwise(events))
-        if same_course:
+        if same_course and not several:
             assert course(self.run_id) == self.course
         self._check_history(state)
         assert RunLock.holder(self.run_id) is None
@@ -158,7 +166,8 @@ class Trial:
             history.rebuild()
         assert history.unreadable == {}
         where = f"where run_id = '{self.run_id}'"
-        assert history.sql(f"select count(*), count(distinct pull) from pulls {where}").rows == [(PULLS, PULLS)]
+        pulls = len(state.pulls)
+        assert history.sql(f"select count(*), count(distinct pull) from pulls {where}").rows == [(pulls, pulls)]
         assert history.sql(f"select count(*) from candidates {where}").rows == [(len(state.candidates),)]
         assert history.sql(f"select round(cost_usd, 6) from runs {where}").rows == [(round(state.cost_usd, 6),)]
 
@@ -166,8 +175,8 @@ class Trial:
 Fault = Callable[[Trial], None]
 
 
-def forked(made: RunSpec, *, fail_nth: dict[tuple[str, int], Exception] | None = None) -> Child:
-    """A run process with `made`, in a session of its own."""
+def forked(made: RunSpec, **fail: dict[Any, Any]) -> Child:
+    """A run process with `made`, in a session of its own. `fail` goes into its script."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
     pid = os.fork()
@@ -185,7 +194,9 @@ def forked(made: RunSpec, *, fail_nth: dict[tuple[str, int], Exception] | None =
         _note_what_is_synced()
         run = Run(made, attended=True)
         run.script.seconds = dict.fromkeys(("compile", "verify", "time", "confirm"), STEP_S)
-        run.script.fail_nth = fail_nth or {}
+        for name, value in fail.items():
+            setattr(run.script, name, value)
+        run_devices.gpu_count = _many  # the devices are stand-ins, however many the machine has
         parts = replace(run.parts(), ingest=lambda: History(wait_s=0.2).ingest())
         ready = run_process._ReadyPipe(writing)
         status = run_process.own(made, parts, ready.tell)
@@ -194,6 +205,10 @@ def forked(made: RunSpec, *, fail_nth: dict[tuple[str, int], Exception] | None =
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _many(_: object) -> int:
+    return 8
 
 
 def log_of(run_id: str) -> str:
@@ -367,6 +382,45 @@ def lane_lost(trial: Trial) -> None:
     trial.finish()
 
 
+def one_device_lost(trial: Trial) -> None:
+    """One of several devices fails in the middle of a job: the run goes on with the others by itself."""
+    device = trial.rng.choice(trial.devices.split(","))
+    where = (device, trial.rng.choice(("compile", "verify", "time")), trial.rng.randint(1, 5))
+    child = trial.start(fail_on={where: EnvironmentFailure("the driver is gone")})
+    trial.notes.append(f"it fails at {where}")
+    assert child.wait() == 0
+    trial.ended(child)
+    dropped = [event for event in journal(trial.run_id) if isinstance(event, e.PullDropped)]
+    assert not [event for event in dropped if "driver" in event.reason], "what the device was doing is redone"
+    trial.finish()
+
+
+def one_device_lost_and_killed(trial: Trial) -> None:
+    """So, and the run process is killed at some moment; the continued run tries the device again."""
+    device = trial.rng.choice(trial.devices.split(","))
+    where = (device, trial.rng.choice(("compile", "verify", "time")), trial.rng.randint(1, 5))
+    child = trial.start(fail_on={where: EnvironmentFailure("the driver is gone")})
+    trial.notes.append(f"it fails at {where}")
+    time.sleep(trial.moment())
+    child.kill()
+    trial.ended(child)
+    trial.finish()
+    if trial.before[0] != trial.path.read_bytes():
+        assert RunState().apply_all(journal(trial.run_id)).dropped == {}
+
+
+def one_device_absent(trial: Trial) -> None:
+    """One of several devices does not start, and the run process is killed: the continued run has them all."""
+    device = trial.rng.choice(trial.devices.split(","))
+    child = trial.start(start_fails={device: [EnvironmentFailure(f"{device} cannot be used")]})
+    time.sleep(trial.moment())
+    child.kill()
+    trial.ended(child)
+    trial.finish()
+    state = RunState().apply_all(journal(trial.run_id))
+    assert set(state.devices) == set(trial.devices.split(",")) or set(state.dropped) == {device}
+
+
 FAULTS: dict[str, Fault] = {
     function.__name__.replace("_", " "): function
     for function in (
@@ -382,6 +436,18 @@ FAULTS: dict[str, Fault] = {
         lane_lost,
     )
 }
+OF_SEVERAL: dict[str, Fault] = {
+    function.__name__.replace("_", " "): function
+    for function in (
+        run_process_killed,
+        power_cut,
+        stopped_and_continued,
+        one_device_lost,
+        one_device_lost_and_killed,
+        one_device_absent,
+    )
+}
+"""What is done to runs on two devices."""
 CHANGES_COURSE = frozenset({"lane lost"})
 """Faults whose pulls are dropped, as a pull is whose device failed: later pulls then differ from an undisturbed run's."""
 
@@ -410,21 +476,23 @@ def _database_holder(seconds: float) -> int:
     os._exit(0)
 
 
-def undisturbed(run_id: str = "calm") -> tuple[list[tuple[object, ...]], float]:
+def undisturbed(run_id: str = "calm", devices: str = "cpu") -> tuple[list[tuple[object, ...]], float]:
     """The course of a run nobody disturbs, and its seconds from ready to end."""
-    child = forked(spec(run_id, iterations=PULLS))
+    child = forked(spec(run_id, iterations=PULLS, device=devices))
     assert child.wait_ready() == Ready()
     began = time.monotonic()
     assert child.wait() == 0
     return course(run_id), time.monotonic() - began
 
 
-def trials(fault: str, count: int, seed: int, calm: tuple[list[tuple[object, ...]], float]) -> Iterator[Trial]:
+def trials(
+    fault: str, count: int, seed: int, calm: tuple[list[tuple[object, ...]], float], devices: str = "cpu"
+) -> Iterator[Trial]:
     """Do `fault` at `count` random moments. Raises AssertionError at the first thing that does not hold."""
     for number in range(count):
-        trial = Trial(f"{fault.replace(' ', '-')}-{number}", Random(f"{seed} {fault} {number}"), *calm)
+        trial = Trial(f"{fault.replace(' ', '-')}-{number}", Random(f"{seed} {fault} {number}"), *calm, devices)
         try:
-            FAULTS[fault](trial)
+            (FAULTS if devices == "cpu" else OF_SEVERAL)[fault](trial)
             trial.check(same_course=fault not in CHANGES_COURSE)
         except AssertionError as error:
             raise AssertionError(f"{fault}, seed {seed}, trial {number} ({'; '.join(trial.notes)}): {error}") from error

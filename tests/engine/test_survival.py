@@ -12,6 +12,8 @@ import survival
 
 from kbtui import paths
 
+TWO = "cuda:0,cuda:1"
+
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[object, ...]], float]:
@@ -28,6 +30,23 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[object, .
 def test_fault(fault: str, calm: tuple[list[tuple[object, ...]], float]) -> None:
     paths.runs_dir().mkdir(parents=True, exist_ok=True)
     done = list(survival.trials(fault, 2, seed=1, calm=calm))
+    assert len(done) == 2
+
+
+@pytest.fixture(scope="module")
+def calm_on_two(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[object, ...]], float]:
+    """The same on two devices: what it takes; the course differs from run to run, since pulls overlap."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KBTUI_HOME", str(tmp_path_factory.mktemp("two")))
+        paths.runs_dir().mkdir(parents=True)
+        survival.warm_up()
+        return survival.undisturbed(devices=TWO)
+
+
+@pytest.mark.parametrize("fault", survival.OF_SEVERAL)
+def test_fault_on_two_devices(fault: str, calm_on_two: tuple[list[tuple[object, ...]], float]) -> None:
+    paths.runs_dir().mkdir(parents=True, exist_ok=True)
+    done = list(survival.trials(fault, 2, seed=1, calm=calm_on_two, devices=TWO))
     assert len(done) == 2
 
 
