@@ -303,6 +303,10 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
             if isinstance(screen, CockpitScreen):
                 screen.choose(candidate_id)
 
+    @property
+    def takes_keys(self) -> bool:
+        return not isinstance(self.screen, KbtuiScreen) or self.screen.is_made
+
     # ------------------------------------------------------------ telling
 
     def action_say_how_to_leave(self) -> None:

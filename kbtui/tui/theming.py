@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.color import ColorSystem
-from textual.app import App
 from textual.css.stylesheet import Stylesheet
 from textual.filter import LineFilter, NoColor
 
@@ -17,6 +16,7 @@ from kbtui import paths
 from kbtui.tui.monochrome import PlainFilter
 from kbtui.tui.terminal import Terminal
 from kbtui.tui.themes import COLOURS, DEFAULT, PLAIN, BadTheme, load_themes
+from kbtui.tui.typeahead import KeysInTurn
 
 if TYPE_CHECKING:
     from textual.theme import Theme
@@ -28,7 +28,7 @@ Stamp = tuple[tuple[str, int, int], ...]
 """Name, time of change in ns and size of every theme file."""
 
 
-class ThemedApp(App[int]):
+class ThemedApp(KeysInTurn):
     """Holds the themes. What is wrong with a file goes to `tell_bad_themes`."""
 
     def __init__(self, terminal: Terminal, wanted: str | None, *, low_bandwidth: bool) -> None:

@@ -82,6 +82,11 @@ class KbtuiScreen(Screen[Result], Generic[Result], inherit_bindings=False):
         hint.display = bool(self.NEWCOMER) and self.kbtui.newcomer.meets(self.PLACES[0])
         self.show_hint()
 
+    @property
+    def is_made(self) -> bool:
+        """Whether its widgets are there and the focus is where a person's first key is to go."""
+        return self._composed
+
     def restyle(self) -> None:
         """Forget the styles of the theme before."""
         self._styles_by_role.clear()
