@@ -13,6 +13,8 @@ from kbtui.evaluate.inlane import profile_main
 from kbtui.evaluate.oracle import Oracle
 from kbtui.evaluate.process import find_python
 from kbtui.evaluate.profile import (
+    SETTLE_S,
+    WINDOW_S,
     CaseReading,
     Gpm,
     GpmUnavailable,
@@ -27,8 +29,8 @@ from kbtui.evaluate.turns import DropTurn, LoopTurn, Player, PreparedTurn
 from kbtui.problems.folder import ProblemFolder
 from kbtui.state.records import KernelFacts, Signature, Timing
 
-LOOP_S = 0.1
-MOST_SAMPLED = 3
+LOOP_S = SETTLE_S + WINDOW_S + 0.03
+MOST_SAMPLED = 2
 """Cases of which GPM samples are taken, those that weigh most: a mean by time hardly sees the others."""
 NO_L2 = "GPM has no counter for the L2 cache"
 OpenAlone = Callable[[], contextlib.AbstractContextManager[Player]]

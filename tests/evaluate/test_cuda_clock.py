@@ -289,6 +289,32 @@ def test_the_audit_of_the_graph_sees_what_the_graph_does(monkeypatch, handed, ho
     assert honest or bool((returned.view(torch.uint8) == verify.PATTERN).all())
 
 
+@pytest.mark.parametrize("honest", [True, False])
+def test_a_call_in_place_is_audited_by_a_graph_of_one_launch(monkeypatch, handed, honest):
+    """The timed graph would apply it to its own result, as often as it was captured."""
+    device = PretendedCuda()
+    device.install(monkeypatch)
+
+    def double_(x, factor):
+        def work():
+            x.mul_(2)
+
+        if device.captured is None or not honest:
+            work()
+        else:
+            device.captured.append(work)
+        device.spend(0.01)
+        return x
+
+    audits = [{"do": "audit", "case": 0, "call": 0}, {"do": "audit_graph", "case": 0, "call": 1}]
+    clock.run(Context(double_, [PREPARE, READ, *audits]))
+    [(_, plain, changed, _), (_, replayed, in_graph, _)] = handed
+    assert torch.equal(plain, torch.arange(8, dtype=torch.float32) * 2)
+    assert changed == [0]
+    assert torch.equal(replayed, plain) is honest
+    assert in_graph == ([0] if honest else [])
+
+
 def test_a_candidate_that_raises_in_its_turn_is_at_fault(monkeypatch):
     def moody(x, factor):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

@@ -99,6 +99,7 @@ class FakeNvml:
     NVML_GPM_METRICS_GET_VERSION = 1
     NVML_GPM_METRIC_ANY_TENSOR_UTIL, NVML_GPM_METRIC_FP64_UTIL = 5, 11
     NVML_GPM_METRIC_FP32_UTIL, NVML_GPM_METRIC_FP16_UTIL, NVML_GPM_METRIC_DRAM_BW_UTIL = 12, 13, 10
+    NVML_GPM_METRIC_INTEGER_UTIL = 14
 
     def __init__(self, values, supported=True):
         self.values, self.supported = values, supported

@@ -45,6 +45,8 @@ class Prepared:
     why_no_graph: str = ""
     kept: list[Any] = field(default_factory=list)
     """What the captured calls returned: their memory is the graph's and must not be given to others."""
+    in_place: bool = False
+    """A call writes to its inputs, as the audit saw: the timed graph does so once for every launch in it."""
 
 
 def run(ctx: JobContext) -> dict[str, Any]:
@@ -102,9 +104,9 @@ class Bench:
             case "loop":
                 return self._loop(self._cases[case], float(order["seconds"]))
             case "audit":
-                return self._audit(case, int(order["call"]), lambda held: self._entry(*held.inputs))
+                return self._audit(case, self._cases[case], int(order["call"]), lambda held: self._entry(*held.inputs))
             case "audit_graph":
-                return self._audit(case, int(order["call"]), _replayed)
+                return self._audit(case, self._auditable(self._cases[case]), int(order["call"]), _replayed)
             case "drop":
                 self._cases.pop(case, None)
                 torch.cuda.empty_cache()
@@ -265,9 +267,20 @@ class Bench:
 
     # checking
 
-    def _audit(self, case: int, call: int, once_more: Callable[[Prepared], Any]) -> dict[str, Any]:
+    def _auditable(self, prepared: Prepared) -> Prepared:
+        """What to replay for an audit: the timed graph, or of a call in place one more of a single launch, since what many
+        in a row leave behind is no output of the reference."""
+        if not prepared.in_place or prepared.launches == 1:
+            return prepared
+        single = Prepared(prepared.inputs, 1, in_place=True)
+        self._capture(single)
+        if single.graph is None:
+            reason = f"its calls could be captured in a graph once and cannot again: {single.why_no_graph}"
+            raise CandidateFault("crash", "time", reason)
+        return single
+
+    def _audit(self, case: int, prepared: Prepared, call: int, once_more: Callable[[Prepared], Any]) -> dict[str, Any]:
         """Call `once_more` on fresh values at the timed addresses and hand the outputs over for comparison."""
-        prepared = self._cases[case]
         inputs = prepared.inputs
         for held, fresh in zip(inputs, self._ctx.inputs(case), strict=True):
             if isinstance(held, torch.Tensor):
@@ -282,6 +295,7 @@ class Bench:
         returned = once_more(prepared)
         torch.cuda.synchronize()
         changed = [index for index, value in enumerate(inputs) if verify.was_changed(before[index], value)]
+        prepared.in_place = bool(changed)
         seen = self._checks.seen(self._ctx)
         return {"accepted": verify.hand_over(self._ctx, (case, call), returned, inputs, changed, seen)}
 
