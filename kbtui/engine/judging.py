@@ -70,7 +70,8 @@ async def time_baseline(tools: Tools, baseline: Candidate, device: str) -> None:
             f"the baseline is {verification.verdict} on {device}, and correct elsewhere: {verification.reason}"
         )
     evaluated = await _evaluated(tools, baseline, device)
-    if not all(case.ms or case.estimate_ms for case in evaluated.timing.cases):
+    elsewhere = {case.case for case in baseline.timing.cases if case.failed} if baseline.timing is not None else set()
+    if not all(case.ms or case.estimate_ms for case in evaluated.timing.cases if case.case not in elsewhere):
         why = next((case.failed for case in evaluated.timing.cases if case.failed), evaluated.timing.verdict)
         raise EnvironmentFailure(f"the baseline could not be timed on {device}: {why}")
     tools.emitter.emit(

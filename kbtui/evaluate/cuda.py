@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -49,7 +49,10 @@ from kbtui.evaluate.verify import Surroundings, Verifier
 from kbtui.problems.folder import read_folder
 from kbtui.state.records import CaseTiming, Compilation, KernelFacts, ProblemInfo, Timing, Verification
 
-NOT_CHECKED = ("races: not checked (no race detector runs)",)
+NOT_CHECKED = (
+    "races: not checked (no race detector runs)",
+    "addresses: not checked (a read or write outside a tensor shows only where it changes a value or faults)",
+)
 MOST_WARMING = 8
 """Processes that compile the cases of one candidate's check, at most half of the machine's processors."""
 WARM_DEADLINE_S = 30.0
@@ -93,6 +96,7 @@ class CudaLane(Lane):
         self._physical = nominal(card, gpu, self._spec.device)
         self._info = measured(self._physical, self._peaks(card, ready.versions))
         self._cases = described.cases
+        self._own_calls = described.own_precision
         self._keys = tuple(wire.CaseKey(fields=case.fields) for case in described.cases)
         self._verifier = Verifier(self._oracle, self._jobs.run, self._surroundings())
         self._profiler = Profiler(
@@ -135,6 +139,7 @@ class CudaLane(Lane):
             readable=self._jobs.readable,
             timed=self._keys,
             unchecked=NOT_CHECKED,
+            lenient=self._own_calls,
             deadline_s=self._spec.deadline_s,
             memory_bytes=self._jobs.memory_bytes,
         )
@@ -179,26 +184,29 @@ class CudaLane(Lane):
             self._jobs.order("compile", source, self._compile_parameters(), self._spec.deadline_s), device="cpu"
         )
         probe = msgspec.structs.replace(self._jobs.probe(), device="cpu", cache=None)
+        self._warm(order, self._keys)
         outcome = self._compilers.run(order, probe, Supplier(self._oracle, self._keys).respond, report)
         if outcome.kind != "done":
             return failed_compilation(outcome)
         found = facts.read_compilation(outcome.value, self._info, self._cases, outcome.seconds)
         if found.ok:
             report("compile", "what it will be checked on")
-            self._warm(order, found.kernels)
+            self._warm(order, self._verifier.boundary(found.kernels))
         return msgspec.structs.replace(found, seconds=clock.monotonic() - began)
 
     def _compile_parameters(self) -> dict[str, Any]:
         return {**facts.compile_parameters(self._info, len(self._keys)), "build_launchers": True}
 
-    def _warm(self, order: JobOrder, kernels: tuple[KernelFacts, ...]) -> None:
-        """Compile the cases that it will be checked on, on several processors at once; the device would wait for them one by
-        one."""
+    def _warm(self, order: JobOrder, keys: Sequence[wire.CaseKey]) -> None:
+        """Compile what these cases launch, on several processors at once: what needs it next finds it in the cache, and would
+        compile one after the other."""
         share = min(MOST_WARMING, (os.cpu_count() or 1) // 2)
         if share < 2:
             return
-        calls = [self._oracle.describe(key)["arguments"] for key in self._verifier.boundary(kernels)]
+        calls = [self._oracle.describe(key)["arguments"] for key in keys]
         parts = [part for at in range(share) if (part := calls[at::share])]
+        if len(parts) < 2:
+            return
         parameters = self._compile_parameters()
         self._compilers.warm(
             [
@@ -246,19 +254,25 @@ class CudaLane(Lane):
         self._take(source)
         began = clock.monotonic()
         noise = baseline.noise if baseline is not None and baseline.noise is not None else 0.0
+        with self._checking(report):
+            skipped = self._verifier.untimeable(self._keys)
         plan = PairPlan(
-            cases=self._cases, objective=self._spec.objective, noise=noise, memory_bytes=self._info.memory_bytes
+            cases=self._cases,
+            objective=self._spec.objective,
+            noise=noise,
+            memory_bytes=self._info.memory_bytes,
+            skipped=skipped,
         )
         match = self._match(baseline_source if baseline is not None else source, source)
         try:
             with timing_lock(self._info.uuid, lambda text: report("waiting", text), self._cancelled.is_set):
                 report("timing", "in turns with the baseline")
-                before = self._state()
+                alone, before = clock.monotonic(), self._state()
                 found = self._timed(match, plan, baseline, parent)
                 found = msgspec.structs.replace(
                     found,
                     conditions=conditions(before, self._state(), self._own_pids()),
-                    seconds=clock.monotonic() - began,
+                    seconds=clock.monotonic() - alone,  # without the wait for others who measure on this device
                 )
                 report("profiling", "")
                 # ncu takes ten seconds: once a run, and where GPM leaves open why a gain is one

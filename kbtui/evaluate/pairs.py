@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -70,12 +70,14 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What every pair of a measurement has in common. `noise` is the run's noise floor as a log-ratio."""
+    """What every pair of a measurement has in common. `noise` is the run's noise floor as a log-ratio; `skipped` are numbers
+    of cases that are not measured, with the reason."""
 
     cases: tuple[CaseInfo, ...]
     objective: str
     noise: float
     memory_bytes: int
+    skipped: Mapping[int, str] = {}
 
 
 def play(reference: Contestant, candidate: Contestant, plan: PairPlan, *, swapped: bool) -> Pair:
@@ -107,6 +109,8 @@ def _groups(plan: PairPlan) -> Iterator[list[int]]:
     group: list[int] = []
     held = 0.0
     for number, case in enumerate(plan.cases):
+        if number in plan.skipped:
+            continue
         size = case.bytes_moved or limit / 4
         if group and held + size > limit:
             yield group

@@ -16,7 +16,7 @@ import msgspec
 from kbtui.evaluate import verdict as verdicts
 from kbtui.evaluate.pairs import Contestant, Pair, PairPlan, play
 from kbtui.evaluate.roofline import REFUSED_BELOW, floor_ms, physical_floor_ms
-from kbtui.state.records import CaseInfo, CaseTiming, DeviceInfo, SpeedVerdict, Timing
+from kbtui.state.records import CaseTiming, DeviceInfo, SpeedVerdict, Timing
 
 MOST_PAIRS = 5
 OpenPair = Callable[[bool], contextlib.AbstractContextManager[tuple[Contestant, Contestant]]]
@@ -101,7 +101,7 @@ def _judge(pairs: Sequence[Pair], plan: PairPlan) -> verdicts.Verdict:
 def baseline_timing(measured: Measured, plan: PairPlan, device: DeviceInfo, physical: DeviceInfo) -> Timing:
     """The baseline's timing: ratio 1.0 by definition, verdict "same", and the noise floor in `noise`."""
     logs = [pair.log_ratio(plan.cases, plan.objective) for pair in measured.pairs]
-    cases, doubts = _cases(measured.pairs, plan.cases, device, physical)
+    cases, doubts = _cases(measured.pairs, plan, device, physical)
     return Timing(
         kind="measured",
         verdict="same",
@@ -121,8 +121,8 @@ def candidate_timing(
     The ratio to the parent goes by way of the baseline, which both were measured against.
     """
     found = _judge(measured.pairs, plan)
-    cases, doubts = _cases(measured.pairs, plan.cases, device, physical)
-    impossible = any(one.failed for one in cases)
+    cases, doubts = _cases(measured.pairs, plan, device, physical)
+    impossible = any(one.failed for number, one in enumerate(cases) if number not in plan.skipped)
     clocks = tuple(doubt for pair in measured.pairs for doubt in pair.suspicious)
     return Timing(
         kind="measured",
@@ -152,14 +152,15 @@ def _doubts(measured: Measured, doubts: list[str]) -> tuple[str, ...]:
 
 
 def _cases(
-    pairs: Sequence[Pair], infos: Sequence[CaseInfo], device: DeviceInfo, physical: DeviceInfo
+    pairs: Sequence[Pair], plan: PairPlan, device: DeviceInfo, physical: DeviceInfo
 ) -> tuple[tuple[CaseTiming, ...], list[str]]:
     """Times by case over all pairs, and sentences about those that are hard to believe."""
     found, doubts = [], []
-    for number, info in enumerate(infos):
+    for number, info in enumerate(plan.cases):
         timed = [pair.cases[number] for pair in pairs if number in pair.cases]
         if not timed:
-            found.append(CaseTiming(case=info.name, floor_ms=floor_ms(info, device), failed="not measured"))
+            why = plan.skipped.get(number, "not measured")
+            found.append(CaseTiming(case=info.name, floor_ms=floor_ms(info, device), failed=why))
             continue
         logs = [math.log(one.ms) for one in timed]
         ms = math.exp(statistics.fmean(logs))

@@ -5,6 +5,7 @@ Needs no privilege (H200). Not while ncu runs on the same GPU: both want the sam
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from kbtui.telemetry.nvml import Gpu, explain
@@ -62,8 +63,10 @@ class Gpm:
         values: dict[str, float] = {}
         missing: dict[str, str] = {}
         for key, metric in zip(KEYS, request.metrics, strict=False):  # the array holds room for every metric
-            if metric.nvmlReturn == nvml.NVML_SUCCESS:
+            if metric.nvmlReturn == nvml.NVML_SUCCESS and math.isfinite(metric.value):
                 values[key] = float(metric.value)
+            elif metric.nvmlReturn == nvml.NVML_SUCCESS:
+                missing[key] = "GPM gave no value"
             else:
                 missing[key] = explain(nvml, nvml.NVMLError(metric.nvmlReturn))
         return values, missing

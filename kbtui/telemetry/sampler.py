@@ -15,7 +15,8 @@ from kbtui.telemetry.nvml import Gpu, GpuUnavailable, Nvml, load_nvml
 PERIOD_S = 1.0
 RETRY_S = 30.0
 """How long to wait before looking again for a driver or GPU that was not there."""
-_GPM_WINDOW_S = 0.05
+_GPM_WINDOW_S = 0.2
+"""Between the first two samples after a pause; in a virtual machine an H200 had nothing new to say after less."""
 
 Callback = Callable[[GpuSampled], None]
 
@@ -80,7 +81,7 @@ class Sampler:
 
 
 def read_once(device: str, nvml: Nvml = None) -> GpuSampled:
-    """One sample of `device`, with nothing kept open. Takes 50 ms where GPM works, since its shares lie between two
+    """One sample of `device`, with nothing kept open. Takes 200 ms where GPM works, since its shares lie between two
     looks. Never raises: what cannot be read is in `missing`."""
     session = _Session(device, nvml)
     try:

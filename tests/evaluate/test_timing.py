@@ -245,3 +245,11 @@ def test_an_unmeasured_case_counts_as_equal():
     pair = pairing.Pair(cases={0: case}, swapped=False, dropped=False, suspicious=())
     assert pair.log_ratio(CASES, "geomean") == pytest.approx(math.log(2.0) / 2)
     assert pair.log_ratio(CASES, "worst") == 0.0
+
+
+def test_a_case_that_cannot_be_timed_is_listed_and_counts_as_equal(world):
+    plan = msgspec.structs.replace(PLAN, skipped={0: "the baseline is not right here: it faults"})
+    found = measured(world, 0.8, plan)
+    assert not any(case == 0 for _, do, case in world.log if do == "read")
+    assert (found.verdict, found.cases[0].failed) == ("faster", "the baseline is not right here: it faults")
+    assert found.ratio == pytest.approx(1.25**0.5, rel=0.02)

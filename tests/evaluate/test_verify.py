@@ -224,3 +224,31 @@ def test_compile_time_and_facts_of_a_started_lane(lane: CpuLane) -> None:
     assert "nothing" in broken.reason
     assert lane.facts.problem.cases[0].bytes_moved == 2 * 512 * 1024 * 4
     assert lane.facts.timing == "modelled"
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+def test_cases_that_cannot_be_timed_are_left_out_or_refused(lenient: bool) -> None:
+    """Of a kernel's own calls one may be beyond it; of somebody's own cases every one has to work."""
+    from kbtui.errors import ProblemError
+    from kbtui.evaluate import wire
+    from kbtui.evaluate.job import Outcome
+    from kbtui.evaluate.verify import Surroundings, Verifier
+
+    def die(*_: object) -> Outcome:
+        return Outcome(kind="crash", stage="verify", reason="an illegal memory access")
+
+    given = Surroundings(
+        entry="f", folder=Path("suite/f"), baseline_source="the kernel", device="cuda:0", lenient=lenient
+    )
+    verifier = Verifier(None, die, given)  # type: ignore[arg-type]  # nothing is asked: the process dies first
+    good, bad = wire.CaseKey(fields={"n": 1}), wire.CaseKey(fields={"n": 2})
+    verifier._passed[good] = None  # type: ignore[assignment]  # only that it is there
+    if lenient:
+        assert verifier.untimeable([good, bad]) == {1: "the baseline is not right here: an illegal memory access"}
+        with pytest.raises(ProblemError, match="n=2"):
+            verifier.untimeable([bad])
+    else:
+        with pytest.raises(
+            ProblemError, match=r"suite/f: the baseline is not right on n=2 \(an illegal memory access\)"
+        ):
+            verifier.untimeable([good, bad])
