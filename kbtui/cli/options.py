@@ -126,7 +126,7 @@ def replayed(spec: RunSpec, recording: str | None, origins: Mapping[str, str]) -
             "objective": started.objective,
             "parallel": started.parallel,
             "target": started.device.target,
-            "device": started.device.lane,
+            "device": ",".join(started.lanes) or started.device.lane,
         }
     unsaid = {key: value for key, value in recorded.items() if not origins.get(key, "").startswith("--")}
     return msgspec.structs.replace(spec, **unsaid)

@@ -60,7 +60,9 @@ def run(
         bool | None,
         typer.Option("--dispatch/--no-dispatch", help="At the end, try one kernel that picks versions by input size."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cuda:0, or cpu (interpreter and estimate).")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cuda:0, several as cuda:0,cuda:1, or cpu (interpreter and estimate).")
+    ] = None,
     target: Annotated[str | None, typer.Option(help="The GPU that `cpu` compiles for, such as sm_90.")] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,

@@ -7,7 +7,7 @@ import math
 from kbtui.search.arms import cluster_of, statistics, updated
 from kbtui.search.settings import settings_of
 from kbtui.state.events import Rewarded
-from kbtui.state.records import Strategy
+from kbtui.state.records import Strategy, Timing
 from kbtui.state.run_state import Candidate, RunState
 
 TYPICAL_GAIN = 0.1
@@ -38,23 +38,33 @@ def learning_reward(parent: Candidate, child: Candidate | None) -> float:
     gain = log_gain(parent, child)
     if gain is None or child is None:
         return 0.0
-    error = math.hypot(_standard_error(parent), _standard_error(child))
+    error = math.hypot(_standard_error(_beside(parent, child)), _standard_error(child.timing))
     return max(0.0, gain) * TYPICAL_GAIN**2 / (TYPICAL_GAIN**2 + error**2)
 
 
 def log_gain(parent: Candidate, child: Candidate | None) -> float | None:
-    """ln(T_parent / T_child); None when the child failed or they have no times of one kind."""
-    if child is None or not child.correct:
+    """ln(T_parent / T_child); None when the child failed or they have no times of one kind.
+
+    In a run on several devices both times are of the child's device if the parent has one there; else each is a ratio to
+    the baseline on its own device, which is near enough to steer by and decides nothing.
+    """
+    if child is None or not child.correct or child.timing is None:
         return None
-    for above, below in ((parent.ratio, child.ratio), (parent.estimate, child.estimate)):
+    before, after = _beside(parent, child), child.timing
+    if before is None:
+        return None
+    for above, below in ((before.ratio, after.ratio), (before.estimate, after.estimate)):
         if above is not None and below is not None and above > 0 and below > 0:
             return math.log(below / above)
     return None
 
 
-def _standard_error(candidate: Candidate) -> float:
+def _beside(parent: Candidate, child: Candidate) -> Timing | None:
+    return parent.timing_on(child.device) or parent.timing
+
+
+def _standard_error(timing: Timing | None) -> float:
     """Of the logarithm of the measured ratio to the baseline, from its interval; 0 for the baseline and without one."""
-    timing = candidate.timing
     if timing is None or timing.low is None or timing.high is None or not 0 < timing.low <= timing.high:
         return 0.0
     return math.log(timing.high / timing.low) / _INTERVAL

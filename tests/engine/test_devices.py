@@ -92,7 +92,7 @@ def test_several_are_taken_in_the_order_given(tmp_path: Path, asked: str, got: t
     ],
 )
 def test_what_one_run_cannot_take_is_refused_in_a_sentence(tmp_path: Path, asked: str, said: str) -> None:
-    with pytest.raises(UsageError, match="^--device ") as refused:
+    with pytest.raises(UsageError, match=r"^--device ") as refused:
         choose_devices(asked, tmp_path)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -102,10 +102,10 @@ def test_what_one_run_cannot_take_is_refused_in_a_sentence(tmp_path: Path, asked
 def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "gpu_count", lambda _: 4)
     assert choose_devices("cuda:0,cuda:3", tmp_path) == ("cuda:0", "cuda:3")
-    with pytest.raises(UsageError, match="--device cuda:4 does not exist: there are cuda:0 to cuda:3$"):
+    with pytest.raises(UsageError, match=r"--device cuda:4 does not exist: there are cuda:0 to cuda:3$"):
         choose_devices("cuda:0,cuda:4", tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    with pytest.raises(UsageError, match="there is one GPU, cuda:0 .CUDA_VISIBLE_DEVICES is set."):
+    with pytest.raises(UsageError, match=r"there is one GPU, cuda:0 .CUDA_VISIBLE_DEVICES is set."):
         choose_device("cuda:3", tmp_path)
 
 

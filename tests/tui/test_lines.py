@@ -6,12 +6,14 @@ import ast
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 from tui_sample import KERNEL, Script, sample
 
 import kbtui.tui
-from kbtui.state.records import ArmStatistics, Timing
+from kbtui.state import events as e
+from kbtui.state.records import ArmStatistics, Signature, Timing
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs
 from kbtui.tui.line import ROLES, LineBuilder, both_ends, changed_cells, crop, fit, plain, text_line, width_of, wrap
@@ -19,6 +21,8 @@ from kbtui.tui.views import numbers as n
 from kbtui.tui.views.arms import ArmsSource, cells_of, column_width
 from kbtui.tui.views.code import diff_counts, diff_lines, source_lines
 from kbtui.tui.views.curve import curve_lines
+from kbtui.tui.views.facts import verdict_lines
+from kbtui.tui.views.header import who_line
 from kbtui.tui.views.tree import Folds, TreeSource, rows_of
 
 PACKAGE = Path(kbtui.tui.__file__).parent
@@ -334,3 +338,51 @@ def test_columns_of_runs_are_whole_or_not_there(width: int) -> None:
         assert width_of(line) <= width
     assert plain(head_line(width)).endswith("last")
     assert plain(run_line(run, width, 160.0)).rstrip().endswith("ago")
+
+
+def on_several(*dropped: str) -> RunState:
+    """A finished run as if on two H200s."""
+    lanes = ("cuda:0", "cuda:1")
+    first, *rest = sample().events
+    assert isinstance(first, e.RunStarted)
+    device = msgspec.structs.replace(first.device, name="NVIDIA H200", kind="cuda")
+    started = msgspec.structs.replace(
+        first,
+        device=device,
+        lanes=lanes,
+        devices=tuple(msgspec.structs.replace(device, lane=lane, uuid=f"GPU-{lane}") for lane in lanes),
+    )
+    state = RunState().apply_all([started, *rest])
+    for lane in dropped:
+        state.apply(e.DeviceDropped(device=lane, reason="it fell off the bus"))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("dropped", "width", "shown"),
+    [
+        ((), 80, "· 2 x NVIDIA H200"),
+        ((), 160, "· 2 x NVIDIA H200 as cuda:0, cuda:1 ·"),
+        (("cuda:1",), 80, "· ⚠ 1/2 NVIDIA H200"),
+        (("cuda:1",), 120, "· 1 of 2 x NVIDIA H200 ⚠ cuda:1 out ·"),
+        (("cuda:0", "cuda:1"), 160, "· 0 of 2 x NVIDIA H200 ⚠ cuda:0, cuda:1 out ·"),
+    ],
+)
+def test_the_header_counts_the_devices_and_names_those_that_fell_out(
+    dropped: tuple[str, ...], width: int, shown: str
+) -> None:
+    from types import SimpleNamespace
+
+    session = SimpleNamespace(state=on_several(*dropped), run_id="r")
+    assert shown in plain(who_line(session, width)) + " "  # type: ignore[arg-type]
+
+
+def test_the_verdict_says_where_a_candidate_was_timed() -> None:
+    state = on_several()
+    timing = Timing(kind="measured", verdict="faster", cases=(), ratio=1.3, low=1.29, high=1.31)
+    for device, ratio in (("cuda:1", 1.3), ("cuda:0", 1.2)):
+        made = msgspec.structs.replace(timing, ratio=ratio)
+        state.apply(e.Timed(candidate_id=1, timing=made, signature=Signature(), device=device))
+    lines = [plain(line) for line in verdict_lines(state.candidates[1], 120)]
+    assert any("timed" in line and "1.20x" in line and line.endswith("on cuda:0") for line in lines)
+    assert any("1.30x on cuda:1" in line for line in lines)

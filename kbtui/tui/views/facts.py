@@ -150,7 +150,13 @@ def verdict_lines(candidate: Candidate, width: int) -> list[Line]:
     if candidate.timing is not None:
         timing = candidate.timing
         text, _ = n.figure(candidate)
-        lines.append(_fact("timed", f"{timing.verdict}  {text} {n.interval_text(timing)}".rstrip(), "strong"))
+        on = f" on {candidate.device}" if candidate.device else ""
+        lines.append(_fact("timed", f"{timing.verdict}  {text} {n.interval_text(timing)}".rstrip() + on, "strong"))
+        lines += [
+            _fact("", f"{other.verdict}  {n.ratio_in(other)}".rstrip() + f" on {device}", "label")
+            for device, other in candidate.timings.items()
+            if device != candidate.device
+        ]
         if is_suspicious(candidate):
             lines += [_fact("suspicious", reason, "warn") for reason in timing.suspicious]
     if candidate.reward is not None:

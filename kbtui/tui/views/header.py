@@ -62,7 +62,7 @@ def who_line(session: Session, width: int) -> Line:
 
 
 def _devices(out: LineBuilder, state: RunState, width: int) -> None:
-    """`· H200`, of several `· 2 x H200 (cuda:0, cuda:1)`, and which of them fell out."""
+    """`· H200`, of several `· 2 x H200 as cuda:0, cuda:1`, and which of them fell out."""
     started = state.started
     assert started is not None, "asked of a run that started"
     device = started.device
@@ -70,12 +70,17 @@ def _devices(out: LineBuilder, state: RunState, width: int) -> None:
     if not started.lanes:
         out.add(f" {g.NONE} {where}", "text")
         return
-    live = state.live_lanes
-    count = f"{len(live)}" if len(live) == len(started.lanes) else f"{len(live)} of {len(started.lanes)}"
-    out.add(f" {g.NONE} {count} x {where}", "text")
-    if width >= 120:
-        out.add(f" ({', '.join(live)})" if live else "", "label")
-    if gone := [lane for lane in started.lanes if lane in state.dropped]:
+    live, gone = state.live_lanes, [lane for lane in started.lanes if lane in state.dropped]
+    out.add(f" {g.NONE} ", "text")
+    if not gone:
+        out.add(f"{len(live)} x {where}", "text")
+    elif width < 100:
+        out.add(f"{g.ALARM} {len(live)}/{len(started.lanes)}", "warn").add(f" {where}", "text")
+    else:
+        out.add(f"{len(live)} of {len(started.lanes)} x {where}", "text")
+    if live and width >= 140:
+        out.add(f" as {', '.join(live)}", "label")
+    if gone and width >= 100:
         out.gap().add(f"{g.ALARM} {', '.join(gone)} out", "warn")
 
 

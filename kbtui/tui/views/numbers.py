@@ -26,6 +26,13 @@ def figure(candidate: Candidate) -> tuple[str, str]:
     return "", "dim"
 
 
+def ratio_in(timing: Timing) -> str:
+    """The ratio of one timing, measured or modelled and said so; "" when it has none."""
+    if timing.ratio is not None:
+        return ratio_text(timing.ratio)
+    return estimate_text(timing.estimate) if timing.estimate is not None else ""
+
+
 def interval_text(timing: Timing) -> str:
     """`[1.39, 1.45]`, "" where there is no interval."""
     return f"[{timing.low:.2f}, {timing.high:.2f}]" if timing.low is not None and timing.high is not None else ""
