@@ -131,6 +131,7 @@ def _run(run_id: str, state: RunState) -> list[Row]:
             "device": started.device.name,
             "device_kind": started.device.kind,
             "device_uuid": started.device.uuid,
+            "devices": started.lanes,
             "target": started.device.target,
             "timing": started.timing,
             "policy": started.policy,
@@ -214,6 +215,7 @@ def _candidate(run_id: str, c: Candidate) -> Row:
         "syntax_digest": c.syntax_digest,
         **_checks(c),
         **_timing(c.timing),
+        "device": c.device,
         **_signature(c.signature),
     }
 

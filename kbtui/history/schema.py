@@ -12,7 +12,7 @@ from kbtui.history.views import VIEWS
 if TYPE_CHECKING:
     import duckdb
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Raised with every change of a table or view; `MIGRATIONS` then says how to get there from the version before."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
@@ -32,6 +32,10 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "finished_at timestamp, primary key (benchmark, kernel))",
         # Once more: some databases of version 4 were made before the column was.
         "alter table candidates add column if not exists model varchar default ''",
+    ),
+    5: (
+        "alter table runs add column if not exists devices varchar[] default []",
+        "alter table candidates add column if not exists device varchar default ''",
     ),
 }
 """Version -> statements that lead from it to the next. Views are made anew after every migration."""

@@ -44,6 +44,7 @@ RUNS = Table(
         Column("device", "VARCHAR", "Name of the device"),
         Column("device_kind", "VARCHAR", "cuda, or cpu (interpreted and modelled)"),
         Column("device_uuid", "VARCHAR", "UUID of the device, empty when it has none"),
+        Column("devices", "VARCHAR[]", "In a run on several devices their names, such as cuda:0; else empty"),
         Column("target", "VARCHAR", "Architecture that kernels were compiled for, such as sm_90"),
         Column("timing", "VARCHAR", "measured or modelled: which kind of times the run has"),
         Column("policy", "VARCHAR", "Policy of the bandit"),
@@ -160,6 +161,7 @@ CANDIDATES = Table(
             "total_estimate_ms", "DOUBLE", "Modelled: sum of its estimated times, in ms; NULL unless all were estimated"
         ),
         Column("suspicious", "VARCHAR[]", "What is odd about its times"),
+        Column("device", "VARCHAR", "In a run on several devices, the one of its times; else empty"),
         Column("time_s", "DOUBLE", "Seconds it took to time"),
         Column("sm_percent", "DOUBLE", "Measured: SM throughput in % of peak"),
         Column("dram_percent", "DOUBLE", "Measured: DRAM throughput in % of peak"),

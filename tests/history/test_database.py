@@ -501,3 +501,32 @@ def test_no_connection_draws_a_progress_bar(tmp_path: Path) -> None:
         [sys.executable, "-c", BARS, str(tmp_path / "x.duckdb")], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["True", *["False"] * 8]
+
+
+def test_version_5_gets_the_devices(history: History) -> None:
+    history.ingest()
+    with duckdb.connect(str(history.path)) as connection:
+        for view in VIEWS:
+            connection.execute(f"drop view {view.name}")
+        connection.execute("alter table runs drop column devices")
+        connection.execute("alter table candidates drop column device")
+        connection.execute("update schema_version set version = 5")
+    assert rows(history, "select distinct devices from runs") == [([],)]
+    assert rows(history, "select distinct device from candidates") == [("",)]
+
+
+def test_a_run_on_several_devices_says_where(history: History, make_run: MakeRun, write_journal: Write) -> None:
+    import msgspec
+
+    first, *rest = make_run("two")
+    assert isinstance(first, e.RunStarted)
+    started = msgspec.structs.replace(first, lanes=("cuda:0", "cuda:1"))
+    events = [
+        msgspec.structs.replace(x, device=f"cuda:{x.candidate_id % 2}") if isinstance(x, e.Timed) else x for x in rest
+    ]
+    write_journal("two", [started, *events])
+    history.ingest()
+    assert rows(history, "select devices from runs where run_id = 'two'") == [(["cuda:0", "cuda:1"],)]
+    where = dict(rows(history, "select candidate_id, device from candidates where run_id = 'two'"))
+    timed = {x.candidate_id for x in events if isinstance(x, e.Timed)}
+    assert where == {number: f"cuda:{number % 2}" if number in timed else "" for number in where}
