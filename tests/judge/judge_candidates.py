@@ -39,6 +39,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     memory_bytes: int = 0
     disk_bytes: int = 0
     gpu_only: bool = False
+    unseen_on_gpu: str = ""
+    """Why nothing on a device can see it; the interpreter does."""
 
     def text(self) -> str:
         source = self.source or located(self.problem).kernel_source

@@ -35,6 +35,8 @@ def test_no_cheat_is_accepted(judges: Callable[[str], Judge], candidate: Candida
 @pytest.mark.gpu
 @pytest.mark.parametrize("candidate", [pytest.param(cheat, id=cheat.name) for cheat in CHEATS])
 def test_no_cheat_is_accepted_on_a_gpu(gpu_judges: Callable[[str], Judge], candidate: Candidate) -> None:
+    if candidate.unseen_on_gpu:
+        pytest.xfail(candidate.unseen_on_gpu)
     found = gpu_judges(candidate.problem).judge(candidate)
     assert found.verdict != "correct", found
     assert found.reason
