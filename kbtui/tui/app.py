@@ -100,6 +100,8 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
         """What is known about the bug that ended the app."""
         self.newcomer = newcomer if newcomer is not None else Newcomer(None)
         self._ticks = 0
+        self._shown: tuple[Session, int] | None = None
+        """The session and its version that the last tick painted whole."""
         self._pace = Pace(SLOW_SHARE if low_bandwidth else 1.0)
         if self.ascii_glyphs:
             self.add_class("-ascii")
@@ -244,8 +246,13 @@ class KbtuiApp(ThemedApp, inherit_bindings=False):
             return
         await self.session.advance()
         self._ticks += 1
+        shown = (self.session, self.session.version)
+        if shown == self._shown and not self.session.moves:
+            return
         if isinstance(self.screen, KbtuiScreen) and not self._terminal_is_behind():
-            self.screen.paint_all(self._held())
+            held = self._held()
+            self.screen.paint_all(held)
+            self._shown = shown if held == "nothing" else None
 
     def _mend_size(self) -> None:
         missed = self._driver.missed_size(self.screen.size) if isinstance(self._driver, KbtuiDriver) else None

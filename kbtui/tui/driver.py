@@ -11,9 +11,12 @@ import asyncio
 import contextlib
 import os
 import select
+import selectors
 import threading
+from codecs import getincrementaldecoder
 from typing import IO, TYPE_CHECKING, Any
 
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 BEHIND = 6
 """Writes that wait for the terminal before painting stops: the queue takes 30, then the whole app would wait with it."""
+LOOK_UP_S = 0.05
+"""How often the reader looks whether a sequence that began is to go on."""
 HUNG_UP = 129
 """Exit status after a hang-up: 128 and the number of SIGHUP."""
 
@@ -56,12 +61,40 @@ class Outlet:
         return self._stream.isatty()
 
 
+class WakingEvent(threading.Event):
+    """An event that also ends a `select`: what waits on `fileno` reads a byte once it is set.
+
+    Its pipe stays open as long as the process: a thread may set it at any time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+
+    def fileno(self) -> int:
+        return self._read
+
+    def set(self) -> None:
+        super().set()
+        with contextlib.suppress(BlockingIOError):  # full of bytes that say the same
+            os.write(self._write, b"x")
+
+    def clear(self) -> None:
+        super().clear()
+        with contextlib.suppress(BlockingIOError):  # once it is empty
+            while True:
+                os.read(self._read, 65536)
+
+
 class KbtuiDriver(LinuxDriver):
     """Ends the app when its terminal is gone."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._file: Any = Outlet(self._file)
+        self.exit_event = self._waking = WakingEvent()
         self._thrift = Thrift()
         self._other_size: Size | None = None
         self.sent = 0
@@ -97,6 +130,28 @@ class KbtuiDriver(LinuxDriver):
         super().start_application_mode()  # type: ignore[no-untyped-call]
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._watch, args=(loop,), name="kbtui-hangup", daemon=True).start()
+
+    def run_input_thread(self) -> None:
+        """Textual's, which looks up ten times a second; this one sleeps until there is something to read.
+
+        Only in the middle of a sequence (an escape that may be a key of its own) it looks up, as Textual does.
+        """
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            selector.register(self._waking, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                ready = selector.select(None if parser._timeout_time is None else LOOK_UP_S)
+                if any(key.fileobj == self.fileno for key, _ in ready):
+                    try:
+                        text = decode(os.read(self.fileno, 4096))
+                    except OSError:
+                        return  # the terminal is gone: `_watch` ends the app
+                    for message in parser.feed(text) if text else ():
+                        self.process_message(message)
+                for message in parser.tick():
+                    self.process_message(message)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         watch = select.poll()

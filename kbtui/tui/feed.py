@@ -11,6 +11,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from kbtui import clock
 from kbtui.errors import KbtuiError
 from kbtui.state.events import Asked, Event, GpuSampled, Progressed, ReplyDelta
 
@@ -22,6 +23,8 @@ CHUNK = 2 << 20
 """Bytes of the journal taken at a time: a long one is never in memory as a whole."""
 RETRY_S = 1.0
 """How often a viewer looks whether a run process (again) listens."""
+REST_S = 2.0
+"""How often the journal of a run is looked at that no process holds: nobody writes it, or somebody who takes no lock."""
 
 
 class RunFeed(ABC):
@@ -78,11 +81,17 @@ class LiveFeed(RunFeed):
         self._client: RunClient | None = None
         self._task: asyncio.Task[None] | None = None
         self._transient: dict[str, Event] = {}
+        self._was_owned = True
+        self._read_at = 0.0
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._follow(), name=f"follow {self.run_id}")
 
     async def poll(self) -> list[Event]:
+        owned, now = self.held or self.connected, clock.monotonic()
+        if not (owned or self._was_owned or self.behind) and now - self._read_at < REST_S:
+            return []
+        self._was_owned, self._read_at = owned, now  # once more after the process has gone: its last words
         # In a thread: the first read of a long journal takes a while, and the disk may be a slow network one.
         events = await asyncio.to_thread(self._reader.read, CHUNK)
         self.behind = self._reader.behind

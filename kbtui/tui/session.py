@@ -88,6 +88,11 @@ class Session:
             return self.state.elapsed
         return self.state.elapsed + max(0.0, clock.wall() - self.state.last_t)
 
+    @property
+    def moves(self) -> bool:
+        """Whether the clock alone changes what is shown: the run's own, or the age of a GPU sample."""
+        return self.status in ("live", "paused") or bool(self.gpu_seen)
+
     def gpu_age(self, key: str) -> float:
         """Seconds since the last sample of a device."""
         return clock.monotonic() - self.gpu_seen.get(key, clock.monotonic())

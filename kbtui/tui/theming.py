@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from kbtui.tui.typeahead import KeysInTurn
 if TYPE_CHECKING:
     from textual.theme import Theme
 
-LOOK_S = 1.0
+LOOK_S = 2.0
 """Theme files are looked at this often: one folder listing, nothing is read unless a file changed."""
 
 Stamp = tuple[tuple[str, int, int], ...]
@@ -134,8 +135,10 @@ def stamp() -> Stamp:
 
 def _stamps(folder: Path) -> list[tuple[str, int, int]]:
     out = []
-    for path in folder.glob("*.toml"):
-        with contextlib.suppress(FileNotFoundError):  # an editor replaced it just now
-            status = path.stat()
-            out.append((str(path), status.st_mtime_ns, status.st_size))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".toml"):
+                with contextlib.suppress(FileNotFoundError):  # an editor replaced it just now
+                    status = entry.stat()
+                    out.append((entry.path, status.st_mtime_ns, status.st_size))
     return out

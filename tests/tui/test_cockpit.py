@@ -581,6 +581,42 @@ async def test_nothing_is_painted_when_nothing_changed(monkeypatch: pytest.Monke
         assert painted == []
 
 
+async def test_a_tick_without_news_does_not_even_look_at_the_panes(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = sample()
+    script.add(e.RunStopped, stopped_by="iterations", summary=_summary(script))
+    async with drive(script.events, connected=False) as d:
+        looks = []
+        paint = CockpitScreen.paint_panes
+        monkeypatch.setattr(CockpitScreen, "paint_panes", lambda screen: (looks.append(1), paint(screen)))
+        for _ in range(3):
+            await d.app.tick()
+        assert looks == []
+        assert d.app.session is not None
+        d.app.session.say("said by this viewer")
+        await d.app.tick()
+        assert len(looks) == 1
+        await d.settle()
+        assert "said by this viewer" in d.text
+        # what is held back is painted by a later tick, though nothing is new then
+        monkeypatch.setattr(d.app._pace, "may_paint", lambda *_: False)
+        d.app.session.say("held back")
+        await d.app.tick()
+        await d.pilot.pause()
+        assert "held back" not in d.text
+        monkeypatch.undo()
+        await d.settle()
+        assert "held back" in d.text
+
+
+async def test_a_live_run_is_painted_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with drive(sample().events) as d:
+        looks = []
+        monkeypatch.setattr(CockpitScreen, "paint_panes", lambda _: looks.append(1))
+        for _ in range(3):
+            await d.app.tick()
+        assert len(looks) >= 3
+
+
 async def test_only_changed_lines_are_painted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with drive(sample().events) as d:
         refreshed: list[tuple[str | None, tuple[object, ...]]] = []

@@ -12,7 +12,7 @@ from tui_sample import Script, gpu, sample
 
 from kbtui import paths
 from kbtui.errors import KbtuiError
-from kbtui.history.journal import JournalWriter, RunLock
+from kbtui.history.journal import JournalReader, JournalWriter, RunLock
 from kbtui.state import commands as c
 from kbtui.state import events as e
 from kbtui.tui import feed as feeds
@@ -70,6 +70,12 @@ async def served() -> AsyncIterator[Served]:
     await one.close()
 
 
+@pytest.fixture(autouse=True)
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journals here are written without a process: every poll is to look."""
+    monkeypatch.setattr(feeds, "REST_S", 0.0)
+
+
 @contextlib.asynccontextmanager
 async def followed(read_only: bool = False) -> AsyncIterator[Session]:
     session = Session(LiveFeed(RUN), read_only=read_only)
@@ -103,6 +109,45 @@ async def test_a_run_without_a_process_is_read_from_its_journal() -> None:
         with pytest.raises(KbtuiError, match="kbtui run --continue"):
             await session.feed.send(c.Step(by="x"))
         assert await session.ask(c.Step(by="x")) == (False, session.why_no_commands)
+
+
+async def test_a_journal_that_nobody_writes_is_looked_at_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, served: Served
+) -> None:
+    monkeypatch.setattr(feeds, "REST_S", 60.0)
+    monkeypatch.setattr(feeds, "RETRY_S", 0.02)
+    script = Script()
+    script.begin()
+    writer = journal(script.events)
+    reads = []
+    read = JournalReader.read
+
+    def counted(reader: JournalReader, limit: int | None = None) -> list[e.Event]:
+        reads.append(limit)
+        return read(reader, limit)
+
+    monkeypatch.setattr(JournalReader, "read", counted)
+    async with followed() as session:
+        for _ in range(5):
+            await session.advance()
+        assert len(reads) == 1
+        await served.open()
+        await until(lambda: session.feed.connected, session)
+        writer.append(e.Noted(level="info", text="live"))
+        await until(lambda: session.state.log[-1].text == "live", session)
+        # the last words of a process: written when it was last looked at, read when it is gone
+        writer.append(e.Noted(level="info", text="last"))
+        await served.close()
+        async with asyncio.timeout(10):
+            while session.feed.held or session.feed.connected:
+                await asyncio.sleep(0.02)
+        await session.advance()
+        assert session.state.log[-1].text == "last"
+        before = len(reads)
+        for _ in range(5):
+            await session.advance()
+        assert len(reads) == before
+    writer.close()
 
 
 async def test_an_unknown_run_is_missing() -> None:

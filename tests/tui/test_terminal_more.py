@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from test_home import two_runs
 from test_terminal import Tty, start  # noqa: F401  (a fixture)
 
+from kbtui.tui.driver import WakingEvent
 from kbtui.tui.pace import BASE_RATE, CELL_RATE, LONGEST_S, SAVED_S, Pace
 
 COMMAND = """
@@ -249,3 +251,44 @@ def test_a_slow_link_has_a_smaller_budget() -> None:
     pace = Pace(0.25)
     pace.may_paint(0.0, 0, CELLS)
     assert not pace.may_paint(0.5, int(SAVED_S * RATE * 0.5), CELLS)
+
+
+def test_the_event_that_ends_the_reading_wakes_a_select() -> None:
+    event = WakingEvent()
+    assert not select.select([event], [], [], 0)[0]
+    for _ in range(70_000):  # more than the pipe takes, and it never blocks
+        event.set()
+    assert select.select([event], [], [], 0)[0] == [event]
+    assert event.is_set()
+    event.clear()
+    assert not event.is_set()
+    assert not select.select([event], [], [], 0)[0]
+
+
+def test_at_rest_nothing_wakes_the_reader_and_keys_still_come(start) -> None:  # type: ignore[no-untyped-def]  # noqa: F811
+    tty = start()
+    tty.read(b"detach")
+    tty.quiet(1.0)
+
+    def wakes() -> dict[str, int]:
+        found = {}
+        for task in Path(f"/proc/{tty.pid}/task").iterdir():
+            said = (task / "status").read_text()
+            found[task.name] = int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", said, re.MULTILINE)[1])  # type: ignore[index]
+        return found
+
+    before = wakes()
+    tty.quiet(2.0)
+    woken = {name: count - before.get(name, count) for name, count in wakes().items()}
+    assert max(count for name, count in woken.items() if name != str(tty.pid)) <= 8, "ten a second is Textual's own"
+    tty.out = b""
+    os.write(tty.fd, b"\x1b[")  # a sequence that comes in two pieces
+    tty.quiet(0.02)
+    os.write(tty.fd, b"B")
+    os.write(tty.fd, b"?")
+    tty.read(b"Help")
+    tty.out = b""
+    os.write(tty.fd, b"\x1b")  # and an escape that is a key of its own
+    assert tty.quiet(1.0) > 1_000
+    os.write(tty.fd, b"q")
+    assert tty.wait() == 0
