@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
+_DYNAMO = "torch._dynamo"
+
+
 class ShapesOnly(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed by mypy
     """Within it new tensors of more than `most_real` elements are on the meta device: they have a shape, a dtype and strides,
     and no values. What is made of such a tensor is there too."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first tensor made here imports the whole of dynamo, seconds of a lane's start
 
     def __init__(self, most_real: int) -> None:
         super().__init__()
@@ -28,7 +38,8 @@ class ShapesOnly(TorchDispatchMode):  # type: ignore[misc]  # torch is not follo
             if device is not None:
                 kwargs["device"] = device
                 kwargs.update({"generator": None} if kwargs.get("generator") is not None else {})
-        return func(*args, **kwargs)
+        with _without_dynamo():
+            return func(*args, **kwargs)
 
     def _device(self, args: Sequence[Any]) -> torch.device | None:
         """Where the result goes: to its source's place if that has no values; None leaves it to the caller."""
@@ -38,6 +49,22 @@ class ShapesOnly(TorchDispatchMode):  # type: ignore[misc]  # torch is not follo
             return meta if source.device == meta else None
         sizes = next((value for value in args if isinstance(value, list | tuple)), ())
         return None if self._most_real and math.prod(sizes) <= self._most_real else meta
+
+
+@contextlib.contextmanager
+def _without_dynamo() -> Iterator[None]:
+    """Within it an operator on the meta device that torch wrote in Python does not import the whole of dynamo, seconds of a lane's
+    start, to keep dynamo out of itself."""
+    if _DYNAMO in sys.modules:
+        yield
+        return
+    stand_in = ModuleType(_DYNAMO)
+    stand_in.disable = lambda function, *_, **__: function  # type: ignore[attr-defined]
+    sys.modules[_DYNAMO] = torch._dynamo = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[_DYNAMO], torch._dynamo
 
 
 def _is_meta(value: Any) -> bool:
