@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-
 _DYNAMO = "torch._dynamo"
 
 
@@ -53,8 +52,8 @@ class ShapesOnly(TorchDispatchMode):  # type: ignore[misc]  # torch is not follo
 
 @contextlib.contextmanager
 def _without_dynamo() -> Iterator[None]:
-    """Within it an operator on the meta device that torch wrote in Python does not import the whole of dynamo, seconds of a lane's
-    start, to keep dynamo out of itself."""
+    """Within it an operator on the meta device that torch wrote in Python does not import the whole of dynamo, which takes
+    seconds of a lane's start, only to keep dynamo out of itself."""
     if _DYNAMO in sys.modules:
         yield
         return
