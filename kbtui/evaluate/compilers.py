@@ -59,9 +59,11 @@ class Compilers:
                 raise EnvironmentFailure(f"the {zygote.role} died three times: {gone}") from gone
             return Outcome(kind="crash", stage=order.kind, reason="the process that forks died twice while it ran")
 
-    def warm(self, orders: Sequence[JobOrder]) -> None:
-        """Run jobs of one source that ask nothing beside one another. They only save time: what ends badly is left to the job
-        that needs what it would have made."""
+    def warm(self, orders: Sequence[JobOrder]) -> bool:
+        """Run jobs of one source that ask nothing beside one another; whether to go on, or `cancel` came for it.
+
+        They only save time: what ends badly is left to the job that needs what it would have made.
+        """
         with self._lent(orders[0].source) as zygote:
             jobs: list[Job] = []
             try:
@@ -70,11 +72,12 @@ class Compilers:
                 for job in jobs:
                     _wait_for(zygote, job)
                     if zygote.take_cancelled():
-                        break
+                        return False
+                return True
             except ProcessGone:
                 zygote.launch()
                 zygote.await_ready()
-                return
+                return True
             finally:
                 for job in jobs:
                     if job.ended is None:

@@ -35,7 +35,7 @@ from kbtui.evaluate.gpu import (
     nominal,
     timing_lock,
 )
-from kbtui.evaluate.job import JobOrder
+from kbtui.evaluate.job import JobOrder, Outcome
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.match import Match
 from kbtui.evaluate.oracle import Oracle
@@ -47,7 +47,7 @@ from kbtui.evaluate.selftest import SelfTest
 from kbtui.evaluate.turns import PlayerLost
 from kbtui.evaluate.verify import Surroundings, Verifier
 from kbtui.problems.folder import read_folder
-from kbtui.state.records import CaseTiming, Compilation, KernelFacts, ProblemInfo, Timing, Verification
+from kbtui.state.records import CaseTiming, Compilation, KernelFacts, ProblemInfo, Signature, Timing, Verification
 
 NOT_CHECKED = (
     "races: not checked (no race detector runs)",
@@ -55,7 +55,7 @@ NOT_CHECKED = (
 )
 MOST_WARMING = 8
 """Processes that compile the cases of one candidate's check, at most half of the machine's processors."""
-WARM_DEADLINE_S = 30.0
+WARM_DEADLINE_S = 20.0
 PAIR_S, PAIR_CASE_S = 60.0, 30.0
 """Deadline of a process of a pair: this, and this for each case (inputs, compile, tuning and its share of turns)."""
 
@@ -71,6 +71,7 @@ class CudaLane(Lane):
         self._cancelled = threading.Event()
         self._jobs = DeviceJobs(spec, self._problem, self._cancelled)
         self._source = ""
+        self._last_boundary: tuple[wire.CaseKey, ...] = ()
         self._gpu: Gpu | None = None
         self._closed = False
 
@@ -184,31 +185,37 @@ class CudaLane(Lane):
             self._jobs.order("compile", source, self._compile_parameters(), self._spec.deadline_s), device="cpu"
         )
         probe = msgspec.structs.replace(self._jobs.probe(), device="cpu", cache=None)
-        self._warm(order, self._keys)
+        # most changes leave the blocks as they are, and with them the cases of the check
+        guessed = self._last_boundary
+        if not self._warm(order, (*self._keys, *guessed)):
+            return failed_compilation(Outcome(kind="cancelled", reason="cancelled"))
         outcome = self._compilers.run(order, probe, Supplier(self._oracle, self._keys).respond, report)
         if outcome.kind != "done":
             return failed_compilation(outcome)
         found = facts.read_compilation(outcome.value, self._info, self._cases, outcome.seconds)
         if found.ok:
             report("compile", "what it will be checked on")
-            self._warm(order, self._verifier.boundary(found.kernels))
+            boundary = self._verifier.boundary(found.kernels)
+            if not self._warm(order, [key for key in boundary if key not in guessed]):
+                return failed_compilation(Outcome(kind="cancelled", reason="cancelled"))
+            self._last_boundary = boundary
         return msgspec.structs.replace(found, seconds=clock.monotonic() - began)
 
     def _compile_parameters(self) -> dict[str, Any]:
         return {**facts.compile_parameters(self._info, len(self._keys)), "build_launchers": True}
 
-    def _warm(self, order: JobOrder, keys: Sequence[wire.CaseKey]) -> None:
+    def _warm(self, order: JobOrder, keys: Sequence[wire.CaseKey]) -> bool:
         """Compile what these cases launch, on several processors at once: what needs it next finds it in the cache, and would
-        compile one after the other."""
+        compile one after the other. False when it was cancelled."""
         share = min(MOST_WARMING, (os.cpu_count() or 1) // 2)
         if share < 2:
-            return
+            return True
         calls = [self._oracle.describe(key)["arguments"] for key in keys]
         parts = [part for at in range(share) if (part := calls[at::share])]
         if len(parts) < 2:
-            return
+            return True
         parameters = self._compile_parameters()
-        self._compilers.warm(
+        return self._compilers.warm(
             [
                 msgspec.structs.replace(
                     order, kind="warm", parameters={**parameters, "calls": part}, deadline_s=WARM_DEADLINE_S
@@ -275,9 +282,7 @@ class CudaLane(Lane):
                     seconds=clock.monotonic() - alone,  # without the wait for others who measure on this device
                 )
                 report("profiling", "")
-                # ncu takes ten seconds: once a run, and where GPM leaves open why a gain is one
-                look = self._profiler.profile if baseline is None else self._profiler.sample
-                signature = look(self._info.uuid, match.alone, source, kernels, found)
+                signature = self._look(match, source, kernels, found, is_baseline=baseline is None)
         except TimingCancelled:
             return self._untimed("cancelled", began)
         except PlayerLost as lost:
@@ -286,6 +291,16 @@ class CudaLane(Lane):
             restart(self._jobs.zygote)
             return self._untimed(f"the process that forks died while it was timed ({gone})", began)
         return Evaluated(timing=found, signature=signature)
+
+    def _look(
+        self, match: Match, source: str, kernels: tuple[KernelFacts, ...], found: Timing, *, is_baseline: bool
+    ) -> Signature:
+        """Why it is as fast as it is. ncu takes ten seconds: once a run, and where GPM leaves open why a gain is one. Of a loser
+        nobody asks; the second that GPM takes is as long as its measurement."""
+        if found.verdict == "slower":
+            return unknown("slower: its counters were not looked at")
+        look = self._profiler.profile if is_baseline else self._profiler.sample
+        return look(self._info.uuid, match.alone, source, kernels, found)
 
     def _match(self, baseline_source: str, source: str) -> Match:
         deadline = PAIR_S + PAIR_CASE_S * len(self._keys)

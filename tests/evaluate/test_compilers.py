@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kbtui.evaluate.cpu import CpuLane
@@ -141,10 +142,17 @@ def test_further_calls_are_compiled_ahead_into_the_cache(tmp_path: Path) -> None
     compilers.launch()
     try:
         compilers.await_ready()
-        compilers.warm(orders)
+        assert compilers.warm(orders)
         compiled = {path.parent.name for path in cache.glob("*/*.cubin")}
         assert len(compiled) == 2
-        compilers.warm(orders)
+        assert compilers.warm(orders)
         assert {path.parent.name for path in cache.glob("*/*.cubin")} == compiled
+        slow = [msgspec.structs.replace(order, source=with_line(FOR_EVER)) for order in orders[:2]]
+        cancel = threading.Timer(2.0, compilers.cancel, (slow[0].source,))
+        cancel.start()
+        began = time.monotonic()
+        assert not compilers.warm(slow)
+        assert time.monotonic() - began < 30
+        assert compilers.warm(orders[:2])
     finally:
         compilers.release()
