@@ -1,0 +1,86 @@
+"""Memory around what a wrapper allocates, to see on a device whether a kernel writes outside of it.
+
+Nothing on a device checks addresses. A store beyond the end of a tensor mostly hits memory of the same process, where it
+changes nothing that anybody compares, and ruins somebody else's numbers in production.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kbtui.evaluate.inlane.tensors import span_of
+
+BEFORE, AFTER = 1 << 16, 1 << 21
+"""Bytes of a fence: a block of a vector, some rows of a tile. What is written further off is not seen."""
+MARK = 0xA5
+_ALLOCATES = (
+    "empty",
+    "empty_strided",
+    "empty_like",
+    "new_empty",
+    "new_empty_strided",
+    "zeros",
+    "zeros_like",
+    "new_zeros",
+    "ones",
+    "ones_like",
+    "new_ones",
+    "full",
+    "full_like",
+    "new_full",
+)
+
+
+class Fences(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
+    """Within it tensors on `device` ("cpu" or "cuda:N") that are allocated lie between two fences."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports the whole of dynamo, seconds of work
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self._type = torch.device(device).type
+        self._fenced: list[tuple[torch.Tensor, int, tuple[int, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func._schema.name.removeprefix("aten::") not in _ALLOCATES:
+            return made
+        if type(made) is not torch.Tensor or made.device.type != self._type or made.layout != torch.strided:
+            return made
+        return self._fence(made)
+
+    def _fence(self, plain: torch.Tensor) -> torch.Tensor:
+        """The same tensor, values and strides, elsewhere. One whose strides leave gaps, or that is empty, stays."""
+        if plain.numel() == 0 or span_of(plain.shape, plain.stride()) != plain.numel() or plain.is_pinned():
+            return plain
+        size = plain.numel() * plain.element_size()
+        memory = torch.empty(BEFORE + size + AFTER, dtype=torch.uint8, device=plain.device)
+        memory[:BEFORE].fill_(MARK)
+        memory[BEFORE + size :].fill_(MARK)
+        inside = memory[BEFORE : BEFORE + size].view(plain.dtype)
+        tensor = torch.as_strided(inside, plain.shape, plain.stride(), inside.storage_offset())
+        tensor.copy_(plain)
+        self._fenced.append((memory, size, tuple(plain.shape)))
+        return tensor
+
+    def trouble(self) -> str:
+        """What was written outside of a tensor, "" if nothing was seen; lets go of the fences. Synchronises."""
+        fenced, self._fenced = self._fenced, []
+        for memory, size, shape in fenced:
+            where = _damaged(memory, size)
+            if where:
+                return f"it writes {where} a tensor of shape ({', '.join(map(str, shape))}) that it allocated"
+        return ""
+
+
+def _damaged(memory: torch.Tensor, size: int) -> str:
+    after = (memory[BEFORE + size :] != MARK).nonzero()
+    if after.numel():
+        return f"up to {int(after[-1]) + 1} bytes past the end of"
+    before = (memory[:BEFORE] != MARK).nonzero()
+    return f"up to {BEFORE - int(before[0])} bytes before" if before.numel() else ""
