@@ -104,7 +104,7 @@ class Zygote(LaneProcess):
             return
         if isinstance(message, wire.Say):
             job.stage = message.stage
-            if report is not None:
+            if report is not None and message.text:  # without a text it only says where the process is
                 report(message.stage, message.text)
         elif isinstance(message, wire.Done | wire.Fault):
             job.final = message

@@ -23,6 +23,7 @@ class Context:
 
     def __init__(self, request):
         self.parameters = request["parameters"]
+        self.folder = Path(request["folder"])
         self._request = request
 
     def load(self):

@@ -126,21 +126,105 @@ def test_too_much_shared_memory_names_both_numbers(run_compile):
     assert "101376" in fault["reason"]
 
 
+def in_entry(code: str) -> str:
+    body = "".join(f"    {line}\n" for line in code.splitlines())
+    return PLAIN.replace("def scale(x):\n", f"def scale(x):\n{body}")
+
+
+HELPER = PLAIN.replace(
+    "@triton.jit", "@triton.jit\ndef doubled(value):\n    return value + other\n\n\n@triton.jit"
+).replace("* factor, mask", "* doubled(factor), mask")
+
+
 @pytest.mark.parametrize(
-    ("source", "outcome", "piece"),
+    ("source", "outcome", "stage", "reason"),
     [
-        (PLAIN.replace("tl.load(x_ptr + at, mask=at < n)", "tl.load(y_ptr + at)"), "invalid", "y_ptr is not defined"),
-        (PLAIN.replace("BLOCK=256)", "BLOCK=100)"), "invalid", "power of 2"),
-        (PLAIN.replace("return out\n", "raise ValueError('no such shape')\n"), "crash", "ValueError: no such shape"),
-        (HEAD + "\n\ndef scale(x):\n    return x * 2\n", "cheat", "no Triton kernel was launched"),
+        (
+            PLAIN.replace("tl.load(x_ptr + at, mask=at < n)", "tl.load(y_ptr + at)"),
+            "invalid",
+            "compile",
+            "NameError('y_ptr is not defined') (kernel.py:10)",
+        ),
+        (HELPER, "invalid", "compile", "NameError('other is not defined') (kernel.py:9)"),
+        (
+            PLAIN.replace("BLOCK=256)", "BLOCK=100)"),
+            "invalid",
+            "compile",
+            "ValueError: arange's range must be a power of 2 (kernel.py:9)",
+        ),
+        (in_entry("raise ValueError('no such shape')"), "crash", "call", "ValueError: no such shape (kernel.py:14)"),
+        (in_entry("raise SystemExit(3)"), "crash", "call", "SystemExit: 3 (kernel.py:14)"),
+        (in_entry("raise KeyboardInterrupt"), "crash", "call", "KeyboardInterrupt (kernel.py:14)"),
+        (
+            in_entry("torch.empty(3).view(7)"),
+            "crash",
+            "call",
+            "RuntimeError: shape '[7]' is invalid for input of size 3 (kernel.py:14)",
+        ),
+        (HEAD + "\n\ndef scale(x):\n    return x * 2\n", "cheat", "compile", "no Triton kernel was launched"),
     ],
-    ids=["undefined", "block", "wrapper", "no kernel"],
+    ids=["undefined", "helper", "block", "wrapper", "exit", "interrupt", "torch", "no kernel"],
 )
-def test_faults_have_an_outcome_and_a_reason(run_compile, source, outcome, piece):
+def test_faults_have_an_outcome_a_stage_and_the_line_of_the_source(run_compile, source, outcome, stage, reason):
     _, fault = compiled(run_compile, source)
-    assert fault["outcome"] == outcome
-    assert piece in fault["reason"]
-    assert "\n" not in fault["reason"]
+    assert (fault["outcome"], fault["stage"], fault["reason"]) == (outcome, stage, reason)
+
+
+def test_a_message_shows_the_candidates_own_lines_and_nothing_twice(run_compile):
+    _, fault = compiled(run_compile, in_entry("raise ValueError('no such ' + 'shape')"))
+    assert fault["detail"] == ("  File \"kernel.py\", line 14, in scale\n    raise ValueError('no such ' + 'shape')")
+
+
+def test_a_compilers_message_keeps_its_excerpts_with_carets(run_compile):
+    _, fault = compiled(run_compile, HELPER)
+    assert [line for line in fault["detail"].splitlines() if line.startswith("  File")] == [
+        '  File "kernel.py", line 22, in scale',
+        '  File "kernel.py", line 15, in scale_kernel',
+        '  File "kernel.py", line 9, in doubled',
+    ]
+    *_, shown, caret = fault["detail"].splitlines()
+    assert shown[caret.index("^") :] == "other"
+    assert "other is not defined" not in fault["detail"]
+
+
+def test_an_endless_recursion_is_shown_from_both_ends(run_compile):
+    _, fault = compiled(run_compile, in_entry("def again(n):\n    return again(n + 1)\nagain(0)"))
+    assert fault["reason"] == "RecursionError: maximum recursion depth exceeded (kernel.py:15)"
+    assert "more calls" in fault["detail"]
+    assert fault["detail"].count("File") == 9
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import socket\ntry:\n    socket.socket()\nexcept OSError:\n    pass\nraise ValueError", "it opens a socket"),
+        ("import subprocess\nsubprocess.run(['true'])", "it starts another program"),
+        ("import ctypes\nctypes.CDLL('libc.so.6')", "it loads a native library"),
+        ("import gc\ngc.get_objects()", "it searches memory through the garbage collector"),
+        ("torch.cuda.synchronize = lambda *a: None", "it replaces torch.cuda.synchronize"),
+        ("torch.cuda.Event.elapsed_time = lambda *a: 1e-6", "it replaces torch.cuda.Event.elapsed_time"),
+        ("type(scale_kernel).run = lambda *a, **k: None", "it replaces triton.runtime.jit.JITFunction.run"),
+    ],
+)
+def test_work_on_the_judge_is_a_cheat_before_anything_is_verified(run_compile, code, reason):
+    _, fault = compiled(run_compile, in_entry(code))
+    assert (fault["outcome"], fault["stage"]) == ("cheat", "tampering")
+    assert fault["reason"] == f"{reason} (seen after compiling)"
+
+
+def test_what_stands_in_for_a_device_is_ours(run_compile):
+    code = """
+import ctypes, gc, os, subprocess, threading
+gc.collect()
+stream = torch.cuda.Stream()
+with torch.cuda.stream(stream), torch.cuda.device(x.device):
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+torch.cuda.synchronize()
+triton.testing.do_bench(lambda: None)"""
+    compilation, fault = compiled(run_compile, in_entry(code.strip()))
+    assert fault is None
+    assert compilation.ok
 
 
 def test_a_message_is_capped(run_compile):

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import linecache
 import os
 import socket
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -21,9 +19,11 @@ from typing import Any
 
 from kbtui.evaluate.inlane import sandbox
 from kbtui.evaluate.inlane.bootstrap import PACKAGE
+from kbtui.evaluate.inlane.faults import DETAIL_CHARACTERS, formatted, one_line, said
 from kbtui.evaluate.inlane.frames import MAX_FRAME, FrameError, FrameReader, encode, send_frame
 
-DETAIL_CHARACTERS = 8192
+__all__ = ["CandidateFault", "JobContext", "formatted", "one_line", "run_job"]
+
 SYSTEM_FOLDERS = (
     "/usr",
     "/lib",
@@ -87,10 +87,8 @@ class JobContext:
             self._module = load_source_file(self.problem_folder, "kernel", self.folder / "kernel.py")
         except ProblemHidden as hidden:
             raise CandidateFault("cheat", "load", str(hidden)) from hidden
-        except Exception as error:
-            raise CandidateFault(
-                "invalid", "load", f"importing it raises {one_line(error)}", formatted(error)
-            ) from error
+        except BaseException as error:  # a module may raise anything, SystemExit too
+            raise CandidateFault("invalid", "load", f"importing it raises {said(error)}", formatted(error)) from error
         entry = getattr(self._module, self.entry_name, None)
         if not callable(entry):
             raise CandidateFault("invalid", "load", f"it has no function called {self.entry_name}")
@@ -105,7 +103,7 @@ class JobContext:
         return self._module
 
     def say(self, stage: str, text: str = "") -> None:
-        """Progress for whoever watches; `stage` is also what a crash or a hang is attributed to."""
+        """Progress for whoever watches, unless there is no `text`; `stage` is also what a crash or a hang is attributed to."""
         self.stage = stage
         send_frame(self._channel, {"type": "say", "stage": stage, "text": text})
 
@@ -202,20 +200,21 @@ def run_job(channel: socket.socket, order: dict[str, Any], role: str) -> int:
         if len(encode(message)) > MAX_FRAME:
             raise FrameError(f"the reply of the job {ctx.kind} is over {MAX_FRAME} bytes")
     except CandidateFault as fault:
-        message = _fault(fault)
-    except Exception as error:  # noqa: BLE001  a process boundary: the run process decides what it means
-        message = _fault(CandidateFault("crash", ctx.stage, one_line(error), formatted(error)))
+        message = _fault(fault, ctx.folder)
+    except BaseException as error:  # noqa: BLE001  a process boundary: the run process decides what it means
+        message = _fault(CandidateFault("crash", ctx.stage, said(error), formatted(error)), ctx.folder)
     send_frame(channel, message)
     return 0
 
 
-def _fault(fault: CandidateFault) -> dict[str, Any]:
+def _fault(fault: CandidateFault, folder: Path) -> dict[str, Any]:
+    """The message. The job's folder is of the moment: paths in it are shown from there on."""
     return {
         "type": "fault",
         "outcome": fault.outcome,
         "stage": fault.stage[:64],
-        "reason": fault.reason[:1000],
-        "detail": fault.detail[-DETAIL_CHARACTERS:],
+        "reason": fault.reason.replace(f"{folder}{os.sep}", "")[:1000],
+        "detail": fault.detail.replace(f"{folder}{os.sep}", "")[-DETAIL_CHARACTERS:],
     }
 
 
@@ -258,20 +257,6 @@ def _readable(order: dict[str, Any]) -> Iterator[str]:
     for path in dict.fromkeys((*SYSTEM_FOLDERS, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path)):
         if path:
             yield from sandbox.paths_without(Path(path).resolve(), hidden)
-
-
-def one_line(error: BaseException) -> str:
-    """`ValueError: last line of its text`, for a sentence; of a CUDA error of torch the first, which hints follow."""
-    lines = str(error).strip().splitlines()
-    if not lines:
-        return type(error).__name__
-    return f"{type(error).__name__}: {lines[0 if 'CUDA' in lines[0] else -1].strip()}"[:500]
-
-
-def formatted(error: BaseException) -> str:
-    """The traceback's end, without the frames of ours that called the candidate."""
-    linecache.checkcache()
-    return "".join(traceback.format_exception(error))[-DETAIL_CHARACTERS:]
 
 
 def empty(ctx: JobContext) -> dict[str, Any]:

@@ -9,30 +9,25 @@ and all are reported as choices of that launch.
 from __future__ import annotations
 
 import contextlib
-import os
-import traceback
 from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import triton
-from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.errors import OutOfResources
+from triton.runtime.jit import JITFunction
 
 from kbtui.evaluate.inlane import cubin, ptx
 from kbtui.evaluate.inlane.candidate import CandidateFault
+from kbtui.evaluate.inlane.compile_faults import CALL, COMPILE, fault
 from kbtui.evaluate.inlane.digests import code_digest
+from kbtui.evaluate.inlane.integrity import Integrity, refuse_tampering
 from kbtui.evaluate.inlane.pretend import pretending
 from kbtui.evaluate.inlane.stub import Launch, Recorder, StubDriver
 from kbtui.evaluate.inlane.tensors import arguments_from
 
 if TYPE_CHECKING:
     from kbtui.evaluate.inlane.candidate import JobContext
-
-DETAIL_BYTES = 8192
-REASON_CHARACTERS = 500
-_TRITON = os.path.dirname(os.path.abspath(triton.__file__)) + os.sep
 
 
 def run(ctx: JobContext) -> dict[str, Any]:
@@ -41,21 +36,28 @@ def run(ctx: JobContext) -> dict[str, Any]:
     Reply: `kernels`, a list of compiled kernels, and `cases`, for each case its launches in order, each a list of
     choices {"kernel": index, "grid": [x, y, z]} (one choice unless autotuned).
     Raises CandidateFault: "invalid" when a kernel does not compile or needs more than the target has, "crash" when the
-    wrapper raises, "cheat" when a case launches no Triton kernel.
+    wrapper raises, "cheat" when a case launches no Triton kernel or the candidate works on what surrounds it.
     """
     recorder = Recorder()
     widths = _listen_for_ptx()
-    with _compiling(ctx, recorder):
+    _announce_compiling(ctx)
+    with _compiling(ctx, recorder) as guard:
         entry = ctx.load()
+        refuse_tampering(guard, "load")
         cases = []
         for case in range(int(ctx.parameters["cases"])):
-            ctx.say("compile", f"case {case + 1}")
+            ctx.say(COMPILE, f"case {case + 1}")
             forget_tuning(ctx.module)
             first = len(recorder.launches)
-            _call(entry, ctx.empty_inputs(case))
+            inputs = ctx.empty_inputs(case)
+            ctx.say(CALL)
+            try:
+                _call(entry, inputs)
+            finally:
+                refuse_tampering(guard, "compiling")
             cases.append(_launches(recorder.launches[first:]))
             if not cases[-1]:
-                raise CandidateFault("cheat", "compile", "no Triton kernel was launched")
+                raise CandidateFault("cheat", COMPILE, "no Triton kernel was launched")
     return _reply(cases, widths)
 
 
@@ -64,29 +66,49 @@ def warm(ctx: JobContext) -> dict[str, Any]:
 
     Parameters: `capability` and `properties` as of `run`, and `calls`, for each call the descriptions of its arguments (as
     `JobContext.describe_inputs`). Asks nothing, so that several such jobs need nobody between them. Reply: {"calls": those
-    that came to an end}; one that raises is left to whoever judges it.
+    that came to an end}; one that raises is left to whoever judges it. Raises CandidateFault("cheat") as `run` does.
     """
     recorder = Recorder()
     done = 0
-    with _compiling(ctx, recorder):
+    with _compiling(ctx, recorder) as guard:
         entry = ctx.load()
+        refuse_tampering(guard, "load")
         for arguments in ctx.parameters["calls"]:
             with contextlib.suppress(Exception):  # the candidate's, and judged where it is run
                 _call(entry, arguments_from(arguments, (), 0, ctx.device))
                 done += 1
+            refuse_tampering(guard, "compiling")
     return {"calls": done}
 
 
 @contextlib.contextmanager
-def _compiling(ctx: JobContext, recorder: Recorder) -> Iterator[None]:
-    """Within the block launches compile for the order's target and are recorded."""
+def _compiling(ctx: JobContext, recorder: Recorder) -> Iterator[Integrity]:
+    """Within the block launches compile for the order's target and are recorded. The guard holds everything in place as it is
+    there: what stands in for torch's devices and Triton's driver is ours."""
     capability = (int(ctx.parameters["capability"][0]), int(ctx.parameters["capability"][1]))
     properties = ctx.parameters["properties"]
     driver = StubDriver(recorder, properties, capability, build_launchers=bool(ctx.parameters.get("build_launchers")))
     triton.runtime.driver.set_active(driver)
     replace_benchmarks(recorder)
+    guard = Integrity(ctx.folder / "kernel.py", (JITFunction,))
     with pretending(properties, capability):
-        yield
+        guard.renew()
+        yield guard
+
+
+def _announce_compiling(ctx: JobContext) -> None:
+    """Say when Triton's compiler begins and ends, for whoever has to tell where a process died. For good."""
+    compiler: Any = triton.compiler
+    original = compiler.compile
+
+    def compiling(*args: Any, **kwargs: Any) -> Any:
+        ctx.say(COMPILE)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            ctx.say(CALL)
+
+    compiler.compile = compiling
 
 
 def replace_benchmarks(recorder: Recorder) -> None:
@@ -116,46 +138,11 @@ def forget_tuning(module: ModuleType) -> None:
 def _call(entry: Any, inputs: tuple[Any, ...]) -> None:
     try:
         entry(*inputs)
-    except CandidateFault:
+    except (CandidateFault, cubin.MalformedCubin):
         raise
-    except cubin.MalformedCubin:
-        raise
-    except Exception as error:
-        # The candidate may raise anything, and all of it is the candidate's.
+    except BaseException as error:
+        # The candidate may raise anything, SystemExit too, and all of it is the candidate's.
         raise fault(error) from error
-
-
-def fault(error: Exception) -> CandidateFault:
-    """What an exception out of the candidate's entry means while compiling."""
-    detail = "".join(traceback.format_exception(error))[-DETAIL_BYTES:]
-    if isinstance(error, OutOfResources):
-        reason = f"needs {error.required} of {error.name}, the target has {error.limit}"
-        return CandidateFault("invalid", "compile", reason, detail)
-    if isinstance(error, CompilationError) or _raised_in_triton(error):
-        return CandidateFault("invalid", "compile", _compiler_line(error), detail)
-    return CandidateFault("crash", "compile", f"{type(error).__name__}: {_last_line(str(error))}".strip(": "), detail)
-
-
-def _raised_in_triton(error: Exception) -> bool:
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and os.path.abspath(frames[-1].filename).startswith(_TRITON)
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip().strip("^ ")]
-    return lines[-1][:REASON_CHARACTERS] if lines else ""
-
-
-def _compiler_line(error: BaseException) -> str:
-    """The line that says what is wrong: of the innermost cause, of the assembler's message, or the last one."""
-    while isinstance(error, CompilationError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    text = str(error)
-    for line in text.splitlines():
-        if "error" in line.lower() and ("ptxas" in line or "line" in line) and "Repro command" not in line:
-            return line.strip()[:REASON_CHARACTERS]
-    line = _last_line(text)
-    return line if isinstance(error, CompilationError) else f"{type(error).__name__}: {line}".strip(": ")
 
 
 def _listen_for_ptx() -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kbtui.evaluate.inlane import cuda_ipc
-from kbtui.evaluate.inlane.candidate import one_line
+from kbtui.evaluate.inlane.faults import one_line
 from kbtui.evaluate.inlane.tensors import describe, describe_value, map_tensors, pack
 
 SMALL = 1 << 20

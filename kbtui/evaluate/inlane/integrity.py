@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from kbtui.evaluate.inlane.candidate import CandidateFault
+
 FORBIDDEN = {
     "socket.__new__": "opens a socket",
     "socket.connect": "connects to a socket",
@@ -37,6 +39,7 @@ _CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time
 _TORCH = ("equal", "empty", "empty_strided", "as_strided", "frombuffer", "zeros", "full", "tensor", "device")
 """What our own code in the process calls; torch itself exchanges others when parts of it are imported late."""
 _CUDA = ("synchronize", "Event", "Stream", "current_stream", "stream", "CUDAGraph", "graph", "is_available")
+_CUDA_CLASSES = ("Event", "Stream", "CUDAGraph")
 
 Held = tuple[Any, Any]
 """An object that must stay, and its code."""
@@ -68,16 +71,25 @@ class Integrity:
         return f"it replaces {added}" if added else ""
 
 
+def refuse_tampering(guard: Integrity, where: str) -> None:
+    """Raise CandidateFault when the candidate changed what surrounds it."""
+    if trouble := guard.trouble():
+        raise CandidateFault("cheat", "tampering", f"{trouble} (seen after {where})")
+
+
 def _functions(watched: tuple[type, ...]) -> Iterator[tuple[str, Held]]:
     """(dotted name, identity) of everything that must stay as it is."""
-    for name in [name for name in sys.modules if name.startswith("kbtui.evaluate.inlane")]:
-        yield from _members(name, sys.modules[name])
     yield from ((f"time.{name}", _identity(getattr(time, name))) for name in _CLOCKS)
     yield from ((f"torch.cuda.{name}", _identity(getattr(torch.cuda, name, None))) for name in _CUDA)
     yield from ((f"torch.{name}", _identity(getattr(torch, name))) for name in _TORCH)
     yield from _members("torch.Tensor", torch.Tensor)
-    for kind in (torch.cuda.Event, torch.cuda.Stream, torch.cuda.CUDAGraph, *watched):
+    # by torch's names, also where classes of ours stand in for them; what is ours comes last, since it holds those too
+    for name in _CUDA_CLASSES:
+        yield from _members(f"torch.cuda.{name}", getattr(torch.cuda, name))
+    for kind in watched:
         yield from _members(f"{kind.__module__}.{kind.__name__}", kind)
+    for name in [name for name in sys.modules if name.startswith("kbtui.evaluate.inlane")]:
+        yield from _members(name, sys.modules[name])
 
 
 def _members(holder: str, value: ModuleType | type) -> Iterator[tuple[str, Held]]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext, formatted, one_line
+from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext
+from kbtui.evaluate.inlane.faults import formatted, one_line, said
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ class Checks:
         """What was launched since the reset."""
         raise NotImplementedError
 
-    def fault_for(self, error: Exception) -> CandidateFault | None:
+    def fault_for(self, error: BaseException) -> CandidateFault | None:
         """Whose fault an exception is. None: nobody's, the case was too much for this way of running."""
-        return CandidateFault("crash", "run", one_line(error), formatted(error))
+        return CandidateFault("crash", "call", said(error), formatted(error))
 
 
 class Interpreted(Checks):
@@ -93,7 +94,7 @@ class Interpreted(Checks):
         own = any(_is_own(ctx, file) for file in self._watch.files)
         return Seen(tuple(sorted(self._watch.launched)), own, self._watch.accesses)
 
-    def fault_for(self, error: Exception) -> CandidateFault | None:
+    def fault_for(self, error: BaseException) -> CandidateFault | None:
         blamed = self._interpret.blame(error, self._watch)
         if blamed == "work":
             return None

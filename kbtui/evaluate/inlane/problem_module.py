@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kbtui.evaluate.inlane.candidate import one_line
+from kbtui.evaluate.inlane.faults import one_line
 from kbtui.evaluate.inlane.tensors import NotPortable, describe, describe_value, flatten_outputs
 from kbtui.problems.format import Case, Vary
 from kbtui.problems.importing import PROBLEM, load_module

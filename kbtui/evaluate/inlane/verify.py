@@ -20,6 +20,7 @@ from kbtui.evaluate.inlane.calls import FRESH, IDLE
 from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext
 from kbtui.evaluate.inlane.handed import watched
 from kbtui.evaluate.inlane.integrity import Integrity
+from kbtui.evaluate.inlane.integrity import refuse_tampering as refuse_tampering
 from kbtui.evaluate.inlane.launches import Checks, Interpreted, OnDevice, Seen
 from kbtui.evaluate.inlane.tensors import NotPortable, flatten_outputs
 
@@ -89,7 +90,7 @@ class _Caller:
                 returned = self._entry(*inputs)
             if ctx.device != "cpu":
                 torch.cuda.synchronize()
-        except Exception as error:
+        except BaseException as error:  # SystemExit too is the candidate's
             fault = None if kind == IDLE else checks.fault_for(error)
             if (
                 fault is None
@@ -102,12 +103,6 @@ class _Caller:
         changed = [index for index, value in enumerate(inputs) if was_changed(before[index], value)]
         seen = replace(checks.seen(ctx), handed=tuple(handed))
         return hand_over(ctx, which, returned, inputs, changed, seen)
-
-
-def refuse_tampering(guard: Integrity, where: str) -> None:
-    """Raise CandidateFault when the candidate changed what surrounds it."""
-    if trouble := guard.trouble():
-        raise CandidateFault("cheat", "tampering", f"{trouble} (seen after {where})")
 
 
 def hand_over(
