@@ -514,7 +514,9 @@ class RunState:
             self.pulls_ended += bool(pull.candidate_ids)
         self._pay(pull, event.cost_usd, event.tokens)
         self.reply_deltas.pop(event.pull, None)
-        self._say(event, f"pull {event.pull} dropped: {event.reason}", "warning")
+        # said, since the numbers of the pulls run ahead of the count by it
+        how = "dropped" if pull is not None and pull.candidate_ids else "dropped and not counted"
+        self._say(event, f"pull {event.pull} {how}: {event.reason}", "warning")
 
     def _generated(self, event: e.Generated) -> None:
         self.candidates[event.candidate_id] = Candidate(

@@ -44,7 +44,7 @@ SLOW_TICK_S = 2.0
 """The same over a slow link (`--low-bandwidth`)."""
 SLOW_SHARE = 0.25
 """What is sent over a slow link, as a share of what is sent otherwise."""
-FIRST_S = 0.2
+FIRST_S = 0.1
 """How long a run's screen waits for what it is to show."""
 TOAST_S = 4.0
 TOASTS = 2

@@ -206,6 +206,9 @@ def test_the_curve_counts_pulls_as_the_header_does() -> None:
     state = state_of(script)
     assert (state.pulls_ended, state.iterations) == (4, 4)
     assert iterations_by_pull(state) == {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4}
+    assert [line.text for line in state.log if "dropped" in line.text] == [
+        f"pull {number} dropped and not counted: known versions only" for number in (2, 4, 6)
+    ]
     lines = [plain(line) for line in curve_lines(state, 60, 14)]
     assert lines[-1].split() == ["0", "4", "pulls"]
     (rise,) = [line for line in lines if "╭" in line and "1.70x" in line]

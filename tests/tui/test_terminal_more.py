@@ -100,7 +100,9 @@ HOME = """
 import sys
 sys.path.insert(0, {folder!r})
 from tui_sample import ScriptedFeed, sample
+import kbtui.tui.app
 from kbtui.tui.app import KbtuiApp
+kbtui.tui.app.FIRST_S = 5.0  # however busy the machine is
 sys.exit(KbtuiApp(None, make_feed=lambda run_id: ScriptedFeed(sample().events, run_id=run_id)).run())
 """
 
