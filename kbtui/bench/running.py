@@ -200,6 +200,7 @@ def _begun(benchmark: Benchmark, kernel: str, path: Path, known: Row | None) -> 
         kernel=kernel,
         status="started",
         run_id=spec.run_id,
+        timing="measured" if spec.device.startswith("cuda") else "modelled",
     )
     return spec, row
 

@@ -52,7 +52,7 @@ def figures(rows: Sequence[Row]) -> Figures:
     sums = [row.sum_ratio for row in over if row.gain is not None and row.sum_ratio is not None]
     count = len(over)
     return Figures(
-        timing=next((row.timing for row in over if row.status == "done"), "modelled"),
+        timing=next((row.timing for row in sorted(rows, key=lambda row: row.status != "done")), "modelled"),
         tasks=count,
         failed=sum(row.status == "failed" for row in over),
         waiting=sum(row.status == "waiting" for row in rows),

@@ -140,6 +140,13 @@ class TestFigures:
         assert "a,b\\|c" in (tmp_path / "table.md").read_text()
 
 
+def test_a_table_of_failures_on_a_gpu_does_not_say_that_none_was_used() -> None:
+    failed = [row("a", status="failed", timing="measured"), row("b", status="stopped", timing="measured")]
+    assert figures(failed).timing == "measured"
+    assert "modelled" not in markdown("t", failed)
+    assert figures([row("a", status="failed")]).timing == "modelled"
+
+
 class TestRows:
     def test_the_last_word_holds_and_a_cut_line_is_nothing(self, tmp_path: Path) -> None:
         file = RowFile(tmp_path / "rows-1of1.jsonl")
