@@ -511,6 +511,8 @@ async def test_an_ended_run_offers_what_can_be_done_with_it(size: tuple[int, int
         )
         assert [offer for offer in offers if offer not in d.lines[-2]] == []
         assert "pause" not in d.lines[-2]
+        assert "last c1 fusion .67" in d.text
+        assert "now c1" not in d.text
         assert d.lines[-1] == " New here?  enter opens a candidate  r replays the run  ? all keys  . got it"
         await d.press("r")
         assert isinstance(d.app.screen, ReplayScreen)

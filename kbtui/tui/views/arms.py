@@ -220,7 +220,8 @@ def choice_text(state: RunState) -> str:
     scores = {(score.cluster, str(score.strategy)): score.score for score in state.scores if adds_up(score)}
     how = " forced" if selected.forced is not None else ""
     score = scores.get((selected.cluster, str(selected.strategy)))
-    open_now = any(pull.number == selected.pull for pull in state.open_pulls)
+    # a run that was stopped leaves its last pull open
+    open_now = state.status != "stopped" and any(pull.number == selected.pull for pull in state.open_pulls)
     text = f"{'now' if open_now else 'last'} c{selected.cluster} {selected.strategy}{how}"
     if score is not None and not how:
         text += f" {short(score)}"
