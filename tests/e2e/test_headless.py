@@ -58,8 +58,9 @@ def test_a_run_to_its_end(program: Any, processes: Any) -> None:
     parsed = msgspec.convert(summary, Summary)
     assert list(summary) == [
         "run_id", "problem", "device", "timing", "pulls", "candidates", "correct", "best", "baseline_ms", "cost_usd",
-        "tokens", "stopped_by", "baseline_id",
+        "tokens", "stopped_by", "baseline_id", "devices", "dropped",
     ]  # fmt: skip
+    assert (summary["devices"], summary["dropped"]) == (["cpu"], [])
     assert (parsed.problem, parsed.timing, parsed.pulls, parsed.stopped_by) == (
         "vector_add",
         "modelled",

@@ -162,8 +162,12 @@ class Trial:
         history = History(wait_s=10)
         try:
             history.ingest()
-        except HistoryError:
+            self._ask_history(history, state)
+        except HistoryError:  # damage may show only in a block that a question reads; then the answer is the same
             history.rebuild()
+            self._ask_history(history, state)
+
+    def _ask_history(self, history: History, state: RunState) -> None:
         assert history.unreadable == {}
         where = f"where run_id = '{self.run_id}'"
         pulls = len(state.pulls)
