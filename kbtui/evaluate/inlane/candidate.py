@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kbtui.evaluate.inlane import sandbox
+from kbtui.evaluate.inlane import gpus, sandbox
 from kbtui.evaluate.inlane.bootstrap import PACKAGE
 from kbtui.evaluate.inlane.faults import DETAIL_CHARACTERS, formatted, one_line, said
 from kbtui.evaluate.inlane.frames import MAX_FRAME, FrameError, FrameReader, encode, send_frame
@@ -57,7 +57,7 @@ class JobContext:
 
     `parameters` is the job's own dictionary from the run process; `folder` its private folder (the source lies there as
     `kernel.py`, TMPDIR and TRITON_CACHE_DIR below it), removed after the job; `device` where tensors go ("cpu" or
-    "cuda:N"); `isolation` what `sandbox` put in force.
+    "cuda:0", which is the lane's GPU whatever its number); `isolation` what `sandbox` put in force.
     """
 
     def __init__(self, channel: socket.socket, order: dict[str, Any], isolation: dict[str, str]) -> None:
@@ -66,7 +66,7 @@ class JobContext:
         self.entry_name = str(order["entry"])
         self.folder = Path(order["folder"])
         self.problem_folder = Path(order["problem_folder"])
-        self.device = str(order["device"])
+        self.device = gpus.only(str(order["device"]))
         self.isolation = isolation
         self.stage = "start"
         self._channel = channel

@@ -5,10 +5,13 @@ Runs no candidate. Also the probe after a crash: it fails where the device can n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from kbtui.evaluate.inlane.gpus import VISIBLE
 
 if TYPE_CHECKING:
     from kbtui.evaluate.inlane.candidate import JobContext
@@ -50,7 +53,9 @@ def _require(device: str) -> None:
             f"torch {torch.__version__} is built without CUDA; install a CUDA build, or use --device cpu"
         )
     if not torch.cuda.is_available():
-        raise RuntimeError("torch finds no NVIDIA driver or no GPU; see `kbtui doctor`, or use --device cpu")
+        shown = os.environ.get(VISIBLE)
+        among = "" if shown is None else f" ({VISIBLE}={shown})"
+        raise RuntimeError(f"torch finds no NVIDIA driver or no GPU{among}; see `kbtui doctor`, or use --device cpu")
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise RuntimeError(f"there are {torch.cuda.device_count()} GPUs, the first is cuda:0")

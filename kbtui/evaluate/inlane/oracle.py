@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kbtui.evaluate.inlane import boundary, gold, sandbox
+from kbtui.evaluate.inlane import boundary, gold, gpus, sandbox
 from kbtui.evaluate.inlane.compare import compare
 from kbtui.evaluate.inlane.exchange import Exchange, described
 from kbtui.evaluate.inlane.expected import Expectations, Expected, widened
@@ -54,6 +54,7 @@ def serve(control: socket.socket, role: str) -> None:
         try:
             if "open" in request:
                 opening = dict(request["open"])
+                opening["device"] = gpus.only(opening["device"])
                 gold.prepare(opening["device"], opening.pop("pretend"))  # before triton is imported with the problem
                 oracle = Oracle(**opening)
                 answer: tuple[dict[str, Any], list[int]] = (oracle.describe_problem(), [])

@@ -21,13 +21,14 @@ def main(path: str) -> int:
     _find_our_modules()
     import torch
 
-    from kbtui.evaluate.inlane import sandbox
+    from kbtui.evaluate.inlane import gpus, sandbox
     from kbtui.evaluate.inlane.tensors import arguments_from
     from kbtui.problems.importing import load_source_file
 
     sandbox.attempt(sandbox.no_new_privileges)
     sandbox.attempt(sandbox.no_core_files)
     spec = json.loads(Path(path).read_text("utf-8"))
+    spec["device"] = gpus.only(spec["device"])
     torch.cuda.set_device(spec["device"])
     module = load_source_file(Path(spec["problem_folder"]), "kernel", Path(spec["source"]))
     entry = getattr(module, spec["entry"])
