@@ -316,7 +316,7 @@ class CudaLane(Lane):
 
     def _timed(self, match: Match, plan: PairPlan, baseline: Timing | None, parent: Timing | None) -> Timing:
         def throttled() -> bool:
-            return bool(self._state().throttled)
+            return self._state().held_down
 
         if baseline is None:
             pairs = timing.measure_baseline(match.pair, plan, throttled)

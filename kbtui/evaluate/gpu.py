@@ -24,6 +24,8 @@ from kbtui.text import clean_line
 
 LOCKS = Path("/tmp")
 LOCK_POLL_S = 0.02
+HELD_DOWN_BELOW = 0.97
+"""Share of the maximum clock from which on down a limit counts as one."""
 _THROTTLED = {
     0x004: "power limit",
     0x008: "hardware slowdown",
@@ -105,6 +107,7 @@ class Gpu:
             temperature_c=self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             throttled=tuple(words for bit, words in _THROTTLED.items() if reasons & bit),
             pids=frozenset(int(process.pid) for process in processes),
+            sm_clock_max_mhz=self._ask(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
         )
 
 
@@ -116,6 +119,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     temperature_c: int | None
     throttled: tuple[str, ...]
     pids: frozenset[int]
+    sm_clock_max_mhz: int | None = None
+
+    @property
+    def held_down(self) -> bool:
+        """Whether the clocks are lower for it: a limit may be named while they stand at their maximum (H200, power limit)."""
+        if self.sm_clock_mhz is None or self.sm_clock_max_mhz is None:
+            return bool(self.throttled)
+        return bool(self.throttled) and self.sm_clock_mhz < HELD_DOWN_BELOW * self.sm_clock_max_mhz
 
 
 def conditions(before: State, after: State, own: frozenset[int]) -> Conditions:

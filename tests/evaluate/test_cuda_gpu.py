@@ -6,6 +6,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from kbtui.errors import EnvironmentFailure
@@ -125,6 +126,20 @@ def test_state_reads_what_it_can():
     assert stored.other_processes == 1
     assert stored.sm_clock_mhz == (1755, 1755)
     assert stored.reasons == seen.throttled
+
+
+@pytest.mark.parametrize(("clock", "reasons", "held"), [(1965, 0x4, False), (1875, 0x4, True), (1200, 0, False)])
+def test_a_limit_counts_where_the_clock_is_lower_for_it(clock, reasons, held):
+    state = gpu.State(
+        sm_clock_mhz=clock,
+        memory_clock_mhz=3201,
+        temperature_c=50,
+        throttled=("power limit",) if reasons else (),
+        pids=frozenset(),
+        sm_clock_max_mhz=1980,
+    )
+    assert state.held_down is held
+    assert msgspec.structs.replace(state, sm_clock_max_mhz=None).held_down is bool(reasons)
 
 
 def test_an_older_driver_is_asked_by_the_older_name():
