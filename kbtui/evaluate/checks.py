@@ -17,7 +17,9 @@ from kbtui.evaluate.outputs import (
     check_memory,
     compared_with,
     contract_trouble,
+    dtype_remarks,
     first_reason,
+    nothing_in,
     wrong,
 )
 from kbtui.state.records import Verification
@@ -125,8 +127,9 @@ class BaselineCheck(Supplier):
         seconds = clock.monotonic() - self._began
         check_memory(outputs, descriptors, self.granted)
         compared = compared_with(self._oracle, self.drawn(outputs.case), outputs, descriptors, ())
+        self._oracle.remarks.update(dict.fromkeys(dtype_remarks(outputs, compared.reference_dtypes)))
         reason = compared.refused or first_reason(compared, key)
-        if not reason and not outputs.launched:
+        if not reason and not outputs.launched and not nothing_in(outputs):
             reason = f"it launches no Triton kernel on {key.name}"
         if reason:
             self.failed[key] = wrong(key, compared, reason)
@@ -220,7 +223,7 @@ class CandidateCheck(Supplier):
 
     def _evasion(self, key: wire.CaseKey, outputs: wire.Outputs, contract: Passed) -> str:
         """How the work was not done by the candidate's own kernels in this call, "" when it was."""
-        if not outputs.launched or (contract.own and not outputs.own):
+        if not nothing_in(outputs) and (not outputs.launched or (contract.own and not outputs.own)):
             return "none of its own Triton kernels was launched" + (f" on {key.name}" if self.checked else "")
         handed = sorted(set(outputs.handed) - contract.handed)
         if handed:
@@ -235,7 +238,7 @@ class CandidateCheck(Supplier):
         """A call whose launches did nothing: its outputs cannot be right."""
         check_memory(outputs, descriptors, self.granted)
         contract = self._contract[key]
-        if not outputs.tensors or contract_trouble(outputs, contract):
+        if not outputs.tensors or nothing_in(outputs) or contract_trouble(outputs, contract):
             return None
         compared = compared_with(self._oracle, self.drawn(outputs.case), outputs, descriptors, contract.allowed)
         if compared.refused or any(one.reason for one in compared.comparisons):

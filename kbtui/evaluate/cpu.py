@@ -20,6 +20,7 @@ from kbtui.evaluate.checks import Supplier
 from kbtui.evaluate.compilers import Compilers
 from kbtui.evaluate.estimate import model_candidate
 from kbtui.evaluate.inlane.calls import AUDITED_IDLE, TWICE
+from kbtui.evaluate.inlane.faults import CALL
 from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.oracle import Described, Oracle
@@ -210,7 +211,9 @@ class CpuLane(Lane):
 
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
-        return self._verifier.verify(source, kernels, report)
+        found = self._verifier.verify(source, kernels, report)
+        remarks = tuple(one for one in self._oracle.remarks if one not in found.not_checked)
+        return msgspec.structs.replace(found, not_checked=(*found.not_checked, *remarks))
 
     def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
@@ -284,12 +287,16 @@ def failed_compilation(outcome: Outcome) -> Compilation:
     """What a compile job that returned nothing means for its candidate."""
     by_kind: dict[str, Correctness] = {"hang": "hang", "malformed": "cheat", "cancelled": "unknown"}
     verdict: Correctness = outcome.fault.outcome if outcome.fault is not None else by_kind.get(outcome.kind, "crash")
+    reason = outcome.reason
+    if outcome.kind == "crash" and outcome.stage == CALL and outcome.status is not None:
+        # nothing of it is left that could name the line
+        reason = f"a call of its entry ended the process with status {outcome.status}, as os._exit does"
     return Compilation(
         ok=False,
         outcome=verdict,
         owner="environment" if verdict == "unknown" else "candidate",
         stage=outcome.stage,
-        reason=outcome.reason,
+        reason=reason,
         detail=outcome.fault.detail if outcome.fault is not None else outcome.output[-4000:],
         seconds=outcome.seconds,
     )

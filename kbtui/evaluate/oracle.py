@@ -58,6 +58,8 @@ class Oracle:
         self._asking = threading.Lock()
         self._descriptions: dict[wire.CaseKey, dict[str, Any]] = {}
         self.by_device = False
+        self.remarks: dict[str, None] = {}
+        """What was noticed about the problem's two files, to be said with every verdict."""
 
     def launch(self) -> None:
         """Start the process without waiting for it. Raises EnvironmentFailure."""
@@ -69,6 +71,7 @@ class Oracle:
         try:
             answer = self._exchange(self._opening, ())[0]
         except ProcessGone as gone:
+            self._refuse_leaving("loading it")
             raise ProblemError(
                 f"{self._problem / 'problem.py'}: the process that loads it died ({gone}): run it by itself to see why"
             ) from gone
@@ -170,7 +173,17 @@ class Oracle:
             try:
                 return self._exchange(message, descriptors)
             except ProcessGone as gone:
+                self._refuse_leaving("reference or make_inputs")
                 raise EnvironmentFailure(f"the oracle died twice: {gone}") from gone
+
+    def _refuse_leaving(self, what: str) -> None:
+        """Raises ProblemError when the problem's own code ended the process."""
+        status = self._process.left_with()
+        if status is not None:
+            raise ProblemError(
+                f"{self._problem / 'problem.py'}: {what} ends the process with status {status}: "
+                "take out what does, such as os._exit"
+            )
 
     def _restart(self) -> None:
         self._process.launch()

@@ -100,6 +100,24 @@ def _steps(tensor: wire.TensorInfo) -> list[int]:
     return [stride for length, stride in zip(tensor.shape, tensor.strides, strict=True) if length > 1]
 
 
+def nothing_in(outputs: wire.Outputs) -> bool:
+    """Whether what was returned has no element at all, as on zero rows: then there is nothing that a kernel had to do."""
+    return bool(outputs.tensors) and not any(tensor.span for tensor in outputs.tensors) and not outputs.changed
+
+
+def dtype_remarks(outputs: wire.Outputs, reference: Sequence[str]) -> list[str]:
+    """Where a baseline's outputs, which are what candidates have to return, have other dtypes than the reference's."""
+    if len(reference) != len(outputs.tensors):
+        return []
+    alone = len(reference) == 1
+    return [
+        f"output dtype: {'outputs are' if alone else f'output {at} is'} {tensor.dtype} where the reference gives {right}; "
+        "the baseline's is asked of candidates"
+        for at, (tensor, right) in enumerate(zip(outputs.tensors, reference, strict=True))
+        if tensor.dtype != right
+    ]
+
+
 def check_memory(outputs: wire.Outputs, descriptors: list[int], granted: int) -> None:
     """Outputs are in one memfd, or in the device memory of `granted` bytes that was given for them."""
     if len(descriptors) > 1 or (not descriptors and not 0 < outputs.size <= granted):

@@ -126,6 +126,17 @@ class LaneProcess:
             return ""
         return lines[-1][:500] if lines else ""
 
+    def left_with(self) -> int | None:
+        """The status with which a process that is gone ended itself, as by `os._exit`; None where it was killed, or where Python
+        ended it with an exception, whose words say more."""
+        if self._process is None:
+            return None
+        try:
+            status = self._process.wait(timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            return None
+        return status if status >= 0 and not (status == 1 and self.last_words()) else None
+
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None

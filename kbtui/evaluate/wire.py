@@ -211,6 +211,8 @@ class Compared(msgspec.Struct, frozen=True):
     comparisons: tuple[Comparison, ...] = ()
     floors: tuple[float, ...] = ()
     own_dtype: bool = False
+    reference_dtypes: tuple[str, ...] = ()
+    """What the reference returns for the inputs as they are, told of a baseline's outputs; () where that is not known."""
 
 
 class Contract(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -116,6 +116,41 @@ def test_leaving_early_is_a_crash(lane: CpuLane, code: str) -> None:
     assert found.cases_checked == 0
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import os\nos._exit(0)", "a call of its entry ended the process with status 0, as os._exit does"),
+        ("import ctypes\nctypes.string_at(0)", "its process died of SIGSEGV"),
+        ("raise SystemExit(0)", "SystemExit: 0 (kernel.py:19)"),
+    ],
+)
+def test_what_ends_the_process_in_the_entry_is_no_failure_to_compile(lane: CpuLane, code: str, reason: str) -> None:
+    found = lane.compile(in_entry(code), quiet)
+    assert (found.outcome, found.stage, found.reason) == ("crash", "call", reason)
+
+
+def test_an_exception_out_of_the_entry_reads_alike_wherever_it_is_called(lane: CpuLane) -> None:
+    source = in_entry("if x.shape[0]:\n    raise ValueError('no such shape')")
+    compiled, verified = lane.compile(source, quiet), verify(lane, source)
+    assert (verified.stage, verified.reason, verified.detail) == (compiled.stage, compiled.reason, compiled.detail)
+    assert verified.reason == "ValueError: no such shape (kernel.py:20)"
+    assert verified.detail == "  File \"kernel.py\", line 20, in scale\n    raise ValueError('no such shape')"
+
+
+@pytest.mark.parametrize(
+    ("before", "reason", "shown"),
+    [
+        ("raise SystemExit(2)\n", "importing it raises SystemExit: 2 (kernel.py:1)", "raise SystemExit(2)"),
+        ("def (\n", "importing it raises SyntaxError: invalid syntax (kernel.py, line 1)", "^"),
+    ],
+)
+def test_a_module_that_does_not_import_names_the_line(lane: CpuLane, before: str, reason: str, shown: str) -> None:
+    found = lane.compile(before + KERNEL, quiet)
+    assert (found.outcome, found.stage, found.reason) == ("invalid", "load", reason)
+    assert found.detail.startswith('  File "kernel.py", line 1')
+    assert found.detail.endswith(shown)
+
+
 def test_an_endless_loop_is_a_hang(lane: CpuLane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane._verifier, "_given", msgspec.structs.replace(lane._verifier._given, deadline_s=1.0))
     began = time.monotonic()

@@ -76,6 +76,15 @@ def outputs(key: dict[str, Any], tensors: list[Any], allowed: list[float]) -> tu
         ("def reference", "tolerance = 'small'\ndef reference", ["tolerance"]),
         ("def reference", "def traffic(case):\n    return 1\ndef reference", ["traffic", "(bytes, operations)"]),
         ("def reference", "def traffic(case):\n    return -1, 0\ndef reference", ["traffic", "negative"]),
+        ("import torch\n", "import sys\nsys.exit(2)\n", ["importing it raises SystemExit: 2", "take out"]),
+        ("return x * 2 + eps", "raise SystemExit", ["reference raises SystemExit for rows=", "take out"]),
+        (
+            "return torch.randn",
+            "exit(1)\n    return torch.randn",
+            ["make_inputs raises SystemExit: 1 for rows=", "take out"],
+        ),
+        ("import torch\n", "raise KeyboardInterrupt\n", ["importing it raises KeyboardInterrupt", "mend the module"]),
+        ("[Case(", "[Case(rows=0, cols=16), Case(", ["rows=0 cols=16, which has no elements", "belong into checks"]),
     ],
 )
 def test_problem_errors_name_file_piece_and_remedy(tmp_path: Path, old: str, new: str, words: list[str]) -> None:
@@ -109,6 +118,44 @@ def test_boundaries_respect_vary_and_size(tmp_path: Path) -> None:
     assert oracle.answer({"plan": body}, [])[0] == plan
     bounded = oracle.answer({"plan": {**body, "too_much": [{"rows": 60, "cols": 16}]}}, [])[0]
     assert max(key["fields"]["rows"] for key in bounded["keys"]) < 60
+
+
+def test_checks_are_planned_as_they_stand_behind_the_audited_cases(tmp_path: Path) -> None:
+    text = PROBLEM.replace(
+        "vary =", "checks = [Case(rows=0, cols=16, dtype='float32'), Case(rows=7, cols=48, dtype='float16')]\nvary ="
+    )
+    oracle = opened(tmp_path / "p", text)
+    body = {"constants": [64], "most_elements": 20_000, "most": 18, "unchecked_dtypes": [], "too_much": [], "salt": 0}
+    keys = oracle.answer({"plan": body}, [])[0]["keys"]
+    assert [key["fields"] for key in keys[2:4]] == [
+        {"rows": 0, "cols": 16, "dtype": "float32"},
+        {"rows": 7, "cols": 48, "dtype": "float16"},
+    ]
+    assert all(key["fields"]["rows"] for key in keys[:2])
+    unseen = oracle.answer({"plan": {**body, "salt": 5}}, [])[0]["keys"]
+    assert {"rows": 0, "cols": 16, "dtype": "float32"} not in [key["fields"] for key in unseen]
+
+
+def test_an_operand_without_elements_is_no_empty_case(tmp_path: Path) -> None:
+    text = PROBLEM.replace("), 0.5", "), torch.zeros(case.get)").replace(
+        'dtype="float32")]', 'dtype="float32", get=0)]'
+    )
+    text = text.replace("x * 2 + eps", "x * 2 + eps.sum()")
+    described = opened(tmp_path / "p", text).describe_problem()
+    assert described["problem"]["cases"][0]["shapes"] == [[64, 32], [0]]
+    with pytest.raises(ProblemFault, match="has no elements"):
+        opened(tmp_path / "q", text.replace("x * 2 + eps.sum()", "x[:0]"))
+
+
+def test_dtypes_of_the_reference_are_told_of_a_baseline_alone(tmp_path: Path) -> None:
+    text = PROBLEM.replace("device=device), 0.5", "device=device).to(getattr(torch, case.dtype)), 0.5")
+    oracle = opened(tmp_path / "p", text)
+    key = {"fields": {"rows": 3, "cols": 16, "dtype": "float16"}, "variant": "", "draw": 0}
+    told = []
+    for allowed in ([], [1e9]):
+        request, memory = outputs(key, [torch.zeros(3, 16)], allowed)
+        told.append(oracle.answer(request, memory)[0].get("reference_dtypes"))
+    assert told == [["float16"], None]
 
 
 def test_inputs_are_the_same_each_time_and_differ_by_case(tmp_path: Path) -> None:
@@ -222,7 +269,7 @@ def test_a_problem_that_kills_its_process_is_a_problem_error(tmp_path: Path) -> 
     process = OracleProcess(sys.executable, tmp_path / "scratch", folder, "cpu", 0)
     try:
         process.launch()
-        with pytest.raises(ProblemError, match="died"):
+        with pytest.raises(ProblemError, match=r"problem.py: loading it ends the process with status 3: take out what"):
             process.open()
     finally:
         process.close()

@@ -252,3 +252,53 @@ def test_cases_that_cannot_be_timed_are_left_out_or_refused(lenient: bool) -> No
             ProblemError, match=r"suite/f: the baseline is not right on n=2 \(an illegal memory access\)"
         ):
             verifier.untimeable([good, bad])
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CpuLane, str]]:
+    """A lane of a problem whose baseline returns float32 whatever it is given, with a check of zero rows; and that baseline."""
+    folder = tmp_path_factory.mktemp("wide")
+    kernel = KERNEL.replace("other=0.0)\n    w =", "other=0.0).to(tl.float32)\n    w =").replace(
+        "x.dtype", "torch.float32"
+    )
+    problem = (PROBLEM / "problem.py").read_text()
+    stated = problem.replace("vary =", 'checks = [Case(rows=0, cols=100, dtype="float16")]\nvary =')
+    (folder / "kernel.py").write_text(kernel)
+    (folder / "problem.py").write_text(stated)
+    made = open_lane(
+        LaneSpec(problem=folder, device="cpu", python=sys.executable, scratch=folder / "scratch", deadline_s=30)
+    )
+    assert isinstance(made, CpuLane)
+    made.start()
+    yield made, kernel
+    made.close()
+
+
+def test_a_baselines_own_dtype_is_said_and_its_check_of_zero_rows_counts(wide: tuple[CpuLane, str]) -> None:
+    lane, kernel = wide
+    found = verify(lane, kernel)
+    assert found.verdict == "correct", found
+    assert [note for note in found.not_checked if "dtype" in note] == [
+        "output dtype: outputs are float32 where the reference gives float16; the baseline's is asked of candidates"
+    ]
+    assert not [note for note in found.not_checked if "rows=0" in note]
+    assert survivors(lane) == []
+
+
+def survivors(lane: CpuLane) -> list[str]:
+    """Mutants that the oracle accepts."""
+    return [survivor.mutant for survivor in lane.selftest(quiet).survivors]
+
+
+def test_who_launches_nothing_on_zero_rows_is_right(wide: tuple[CpuLane, str]) -> None:
+    lane, kernel = wide
+    early = "    if x.shape[0] == 0:\n        return torch.empty(x.shape, dtype=torch.float32, device=x.device)\n"
+    found = verify(lane, kernel.replace("    rows, cols = x.shape\n", early + "    rows, cols = x.shape\n"))
+    assert (found.verdict, found.reason) == ("correct", "")
+
+
+def test_who_fails_on_zero_rows_is_found(wide: tuple[CpuLane, str]) -> None:
+    lane, kernel = wide
+    found = verify(lane, kernel.replace("    BLOCK = 64\n", "    BLOCK = 64 + 0 // rows\n"))
+    assert (found.verdict, found.stage, found.worst_case) == ("crash", "call", "rows=0 cols=100 dtype=float16")
+    assert found.reason.startswith("ZeroDivisionError")

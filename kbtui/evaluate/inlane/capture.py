@@ -19,8 +19,9 @@ from triton.runtime.jit import JITFunction
 
 from kbtui.evaluate.inlane import cubin, ptx
 from kbtui.evaluate.inlane.candidate import CandidateFault
-from kbtui.evaluate.inlane.compile_faults import CALL, COMPILE, fault
+from kbtui.evaluate.inlane.compile_faults import fault
 from kbtui.evaluate.inlane.digests import code_digest
+from kbtui.evaluate.inlane.faults import CALL, COMPILE
 from kbtui.evaluate.inlane.integrity import Integrity, refuse_tampering
 from kbtui.evaluate.inlane.pretend import pretending
 from kbtui.evaluate.inlane.stub import Launch, Recorder, StubDriver

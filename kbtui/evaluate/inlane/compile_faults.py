@@ -12,6 +12,8 @@ from triton.runtime.errors import OutOfResources
 
 from kbtui.evaluate.inlane.candidate import CandidateFault
 from kbtui.evaluate.inlane.faults import (
+    CALL,
+    COMPILE,
     DETAIL_CHARACTERS,
     REASON_CHARACTERS,
     formatted,
@@ -22,8 +24,6 @@ from kbtui.evaluate.inlane.faults import (
     said,
 )
 
-COMPILE, CALL = "compile", "call"
-"""Where a process is when it ends: in Triton's compiler, or in the wrapper around a kernel."""
 _TRITON = os.path.dirname(os.path.abspath(triton.__file__)) + os.sep
 
 

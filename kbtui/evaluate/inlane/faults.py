@@ -15,6 +15,8 @@ from collections.abc import Iterator
 
 from kbtui.evaluate.inlane.bootstrap import PACKAGE
 
+COMPILE, CALL = "compile", "call"
+"""Stages of a failure: in Triton's compiler, or in the candidate's entry around a kernel."""
 DETAIL_CHARACTERS = 8192
 REASON_CHARACTERS = 500
 LINE_CHARACTERS = 200

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext
-from kbtui.evaluate.inlane.faults import formatted, one_line, said
+from kbtui.evaluate.inlane.faults import CALL, formatted, one_line, said
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Checks:
 
     def fault_for(self, error: BaseException) -> CandidateFault | None:
         """Whose fault an exception is. None: nobody's, the case was too much for this way of running."""
-        return CandidateFault("crash", "call", said(error), formatted(error))
+        return CandidateFault("crash", CALL, said(error), formatted(error))
 
 
 class Interpreted(Checks):

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from kbtui.evaluate.inlane import boundary, gold, gpus, sandbox
+from kbtui.evaluate.inlane.as_given import AsGiven, dtypes_of
 from kbtui.evaluate.inlane.compare import compare
 from kbtui.evaluate.inlane.exchange import Exchange, described
 from kbtui.evaluate.inlane.expected import Expectations, Expected, widened
@@ -39,6 +40,9 @@ MOST_CHECKED = 1 << 24
 """Elements of the inputs of a check of the problem's own that a fast device verifies."""
 MOST_TRIED = 1 << 22
 """Elements of the inputs of a case on which the reference is tried before anything else."""
+
+AUDITS = 2
+"""The first cases are called several times each; those should have elements."""
 
 
 def serve(control: socket.socket, role: str) -> None:
@@ -84,12 +88,16 @@ class Oracle:
         self._seed = seed
         self._expectations = Expectations(self._problem, device)
         self._exchange = Exchange(device)
+        self._as_given = AsGiven(self._problem, self._expectations)
 
     def describe_problem(self) -> dict[str, Any]:
         """What the run process makes a ProblemInfo of. Tries the smallest case, so that a broken problem shows at once."""
         problem = self._problem
         cases = []
         for case in problem.cases:
+            arguments = self._arguments_without_values(case)
+            if self._is_empty(case, arguments):
+                problem.refuse_empty(case)
             bytes_moved, operations = problem.least_traffic(case)
             cases.append(
                 {
@@ -98,8 +106,8 @@ class Oracle:
                     "weight": case.weight,
                     "bytes_moved": bytes_moved,
                     "operations": operations,
-                    "dtypes": self._dtypes(case),
-                    "shapes": self._shapes(case),
+                    "dtypes": dtypes_of(arguments),
+                    "shapes": [list(one.shape) if isinstance(one, torch.Tensor) else None for one in arguments],
                 }
             )
         self._try_out()
@@ -114,6 +122,14 @@ class Oracle:
             },
             "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
         }
+
+    def _is_empty(self, case: Case, arguments: Sequence[Any]) -> bool:
+        """Whether there is nothing to compute: no input has elements, or, where only some have none, no output either."""
+        sizes = [value.numel() for value in arguments if isinstance(value, torch.Tensor)]
+        if all(sizes) or (any(sizes) and (sum(sizes) > MOST_TRIED or self._problem.own_precision)):
+            return False
+        found = self._expected({"fields": case.fields, "variant": ""}).tensors if any(sizes) else []
+        return not any(tensor.numel() for tensor in found)
 
     def _try_out(self) -> None:
         problem = self._problem
@@ -154,7 +170,7 @@ class Oracle:
         if what == "compare":
             return self._compare(body, descriptors), []
         if what == "contract":
-            return self._contract(body), []
+            return self._as_given.contract(body, self._expected(body), self._arguments(body)), []
         if what == "mutants":
             return {"mutants": list(mutants(self._expectations.parameters))}, []
         if what == "mutate":
@@ -180,16 +196,6 @@ class Oracle:
         except ProblemFault:
             # what needs values (`.item()`, `bool(tensor.any())`) cannot be told from shapes: make them
             return self._problem.arguments(case, generator, self._device)
-
-    def _dtypes(self, case: Case) -> list[str]:
-        """Dtypes of a case's input tensors, each once."""
-        tensors = [value for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor)]
-        return sorted({describe(tensor)["dtype"] for tensor in tensors})
-
-    def _shapes(self, case: Case) -> list[list[int] | None]:
-        """Shapes of a case's arguments by position, None for what is no tensor."""
-        arguments = self._arguments_without_values(case)
-        return [list(value.shape) if isinstance(value, torch.Tensor) else None for value in arguments]
 
     def _elements(self, case: Case) -> int:
         return sum(value.numel() for value in self._arguments_without_values(case) if isinstance(value, torch.Tensor))
@@ -235,7 +241,12 @@ class Oracle:
         ]
         del tensors, changed, pairs
         self._exchange.give_back()
-        return {"comparisons": compared, "floors": floors, "own_dtype": expected.own_dtype or expected.narrowed}
+        answer = {"comparisons": compared, "floors": floors, "own_dtype": expected.own_dtype or expected.narrowed}
+        return answer if body["allowed"] else {**answer, "reference_dtypes": self._own_dtypes(body["key"], expected)}
+
+    def _own_dtypes(self, key: dict[str, Any], expected: Expected) -> list[str]:
+        affordable = self._elements(Case(**key["fields"])) <= MOST_TRIED
+        return self._as_given.dtypes(key, expected, self._arguments, affordable=affordable)
 
     def _shape_trouble(self, expected: Expected, body: dict[str, Any]) -> str:
         if len(body["tensors"]) != len(expected.outputs):
@@ -256,33 +267,6 @@ class Oracle:
         allowed = expected.mutated if self._problem.own_precision else self._expectations.mutable
         stray = next((at for at in sorted(given) if at not in allowed), None)
         return "" if stray is None else f"writes to its input {stray}"
-
-    def _contract(self, key: dict[str, Any]) -> dict[str, Any]:
-        """What outputs have to be like where no baseline shows it: of the dtypes that the reference gives for the inputs as
-        they are, with its shapes, in memory of their own unless the reference returns an input.
-
-        Answer: {"dtypes", "shapes", "shared", "floors", "own_dtype"}, the floors of outputs, then of mutated arguments.
-        """
-        expected, arguments = self._expected(key), self._arguments(key)
-        given = {at: value for at, value in enumerate(arguments) if isinstance(value, torch.Tensor) and value.numel()}
-        memory = {value.untyped_storage().data_ptr(): at for at, value in given.items()}
-        try:
-            outputs = [tensor for _, tensor in self._problem.expected(arguments, Case(**key["fields"]))]
-        except ProblemFault:
-            # It computes in float64 only (half precision on a CPU, say): the inputs' dtype is what is wanted.
-            floating = next((one.dtype for one in given.values() if one.is_floating_point()), torch.float32)
-            outputs = [
-                torch.empty_like(tensor, dtype=floating if tensor.is_floating_point() else tensor.dtype)
-                for _, tensor in expected.outputs
-            ]
-        compared = [*outputs, *(arguments[at] for at in expected.mutated)]
-        return {
-            "dtypes": [describe(tensor)["dtype"] for tensor in outputs],
-            "shapes": [list(tensor.shape) for tensor in outputs],
-            "shared": [memory.get(tensor.untyped_storage().data_ptr(), -1) for tensor in outputs],
-            "floors": [self._expectations.floor(tensor.dtype) for tensor in compared],
-            "own_dtype": expected.own_dtype or expected.narrowed,
-        }
 
     # self-test
 
@@ -335,6 +319,9 @@ class Oracle:
         else:
             shapes = (cases, problem.vary, problem.dtypes, body["constants"], admit, body["most"])
             found = boundary.unseen(*shapes, salt) if (salt := body.get("salt", 0)) else boundary.plan(*shapes)
+            if not salt:  # what the problem says is to be checked is, also as it stands there
+                stated = [boundary.Boundary(case) for case in problem.checks if admit(case)][: body["most"]]
+                found = list(dict.fromkeys([*found[:AUDITS], *stated, *found[AUDITS:]]))
         notes = [f"{name}: not checked here" for name in sorted(skipped)]
         if too_large:
             notes.append(f"{too_large} larger shapes: not checked here")

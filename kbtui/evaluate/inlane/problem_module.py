@@ -50,8 +50,8 @@ class Problem:
     def _import(self, folder: Path) -> ModuleType:
         try:
             return load_module(folder, "problem")
-        except Exception as error:
-            self._refuse(f"importing it raises {one_line(error)}", "mend the module")
+        except BaseException as error:
+            self._refuse(f"importing it raises {one_line(error)}", _remedy(error, "mend the module"))
             raise
 
     def _piece(self, module: ModuleType, name: str, remedy: str) -> Any:
@@ -144,8 +144,9 @@ class Problem:
         """The entry's arguments of a case. Raises ProblemFault when they cannot be made or handed over."""
         try:
             made = self.make_inputs(case, generator, device)
-        except Exception as error:  # noqa: BLE001  a problem may raise anything
-            self._refuse(f"make_inputs raises {one_line(error)} for {case.name}", "mend make_inputs")
+        except BaseException as error:  # noqa: BLE001  a problem may raise anything
+            remedy = _remedy(error, "mend make_inputs")
+            self._refuse(f"make_inputs raises {one_line(error)} for {case.name}", remedy)
         if not isinstance(made, tuple | list):
             self._refuse(
                 f"make_inputs returns a {type(made).__name__} for {case.name}",
@@ -158,13 +159,21 @@ class Problem:
                 self._refuse(f"make_inputs returns as argument {index} of {case.name} what no lane takes", str(error))
         return tuple(made)
 
+    def refuse_empty(self, case: Case) -> None:
+        """Raises ProblemFault for a timed case that has nothing to compute."""
+        self._refuse(
+            f"cases holds {case.name}, which has no elements and takes no time",
+            "give it a shape with elements; zero-sized shapes belong into checks, which are verified and not timed",
+        )
+
     def expected(self, arguments: tuple[Any, ...], case: Case) -> list[tuple[str, torch.Tensor]]:
         """What `reference` returns for these arguments, as named tensors. Raises ProblemFault."""
         try:
             with torch.no_grad():
                 returned = self.reference(*arguments)
-        except Exception as error:  # noqa: BLE001  a problem may raise anything
-            self._refuse(f"reference raises {one_line(error)} for {case.name}", "mend reference or the inputs")
+        except BaseException as error:  # noqa: BLE001  a problem may raise anything
+            remedy = _remedy(error, "mend reference or the inputs")
+            self._refuse(f"reference raises {one_line(error)} for {case.name}", remedy)
         try:
             return flatten_outputs(returned)
         except NotPortable as error:
@@ -179,8 +188,15 @@ class Problem:
         try:
             bytes_moved, operations = self.traffic(case)
             counted = int(bytes_moved), int(operations)
-        except Exception as error:  # noqa: BLE001  a problem may raise anything
+        except BaseException as error:  # noqa: BLE001  a problem may raise anything
             self._refuse(f"traffic fails for {case.name} ({one_line(error)})", remedy)
         if min(counted) < 0:
             self._refuse(f"traffic is negative for {case.name}", remedy)
         return counted
+
+
+def _remedy(error: BaseException, remedy: str) -> str:
+    """What to do about an exception; of one that is meant to end the program, not to raise it."""
+    if isinstance(error, SystemExit):
+        return "take out what ends the program (sys.exit, exit, argparse), a lane loads it as a module"
+    return remedy
