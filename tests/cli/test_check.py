@@ -60,7 +60,8 @@ class ScriptedLane(Lane):
             cases_checked=4,
             error=1e-7,
             allowed=1e-5,
-            not_checked=("races: not checked",),
+            worst_case="n=3",
+            not_checked=("races: not checked", "bfloat16", "output dtype: outputs are float32"),
         )
 
     def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
@@ -115,7 +116,8 @@ def test_baseline(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["check", "vector_add", "--device", "cpu"]) == 0
     captured = capsys.readouterr()
     assert "verdict for the baseline: correct" in captured.out
-    assert "\nraces: not checked\n" in captured.out
+    assert "\nraces: not checked\nnot checked: bfloat16\noutput dtype: outputs are float32\n" in captured.out
+    assert "\nworst case n=3\nlargest error 1.00e-07, allowed 1.00e-05\n" in captured.out
     assert "times are modelled" in captured.out
     assert "~50.0 µs est" in captured.out
     assert "compiling" in captured.err
@@ -290,6 +292,8 @@ def test_work_left_out_on_the_timed_cases_is_wrong(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     assert "verdict for mine.py: wrong" in printed
     assert "owner candidate, stage traffic: n=8: it moves 1 MB where the case needs 2 MB" in printed
+    assert "worst case" not in printed
+    assert "largest error" not in printed
 
 
 def test_what_cannot_be_timed_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
