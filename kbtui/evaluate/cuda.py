@@ -180,10 +180,7 @@ class CudaLane(Lane):
 
     def compile(self, source: str, report: Report) -> Compilation:
         began = clock.monotonic()
-        # Into the cache that its processes on the device read: what is compiled here need not be compiled there.
-        order = msgspec.structs.replace(
-            self._jobs.order("compile", source, self._compile_parameters(), self._spec.deadline_s), device="cpu"
-        )
+        order = self._compile_order(source)
         probe = msgspec.structs.replace(self._jobs.probe(), device="cpu", cache=None)
         # most changes leave the blocks as they are, and with them the cases of the check
         guessed = self._last_boundary
@@ -200,6 +197,11 @@ class CudaLane(Lane):
                 return failed_compilation(Outcome(kind="cancelled", reason="cancelled"))
             self._last_boundary = boundary
         return msgspec.structs.replace(found, seconds=clock.monotonic() - began)
+
+    def _compile_order(self, source: str) -> JobOrder:
+        """Into the cache that its processes on the device read: what is compiled here need not be compiled there."""
+        order = self._jobs.order("compile", source, self._compile_parameters(), self._spec.deadline_s)
+        return msgspec.structs.replace(order, device="cpu")
 
     def _compile_parameters(self) -> dict[str, Any]:
         return {**facts.compile_parameters(self._info, len(self._keys)), "build_launchers": True}
@@ -233,8 +235,14 @@ class CudaLane(Lane):
 
     def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
+        salt = 1 + secrets.randbelow(1 << 30)
         with self._checking(report):
-            return self._verifier.confirm(source, kernels, 1 + secrets.randbelow(1 << 30), report)
+            hidden = self._verifier.hidden(kernels, salt)
+        for one in (self._problem.kernel_source, source):
+            if one:
+                self._warm(self._compile_order(one), hidden)
+        with self._checking(report):
+            return self._verifier.confirm(source, kernels, salt, report)
 
     def selftest(self, report: Report) -> SelfTest:
         with self._checking(report):

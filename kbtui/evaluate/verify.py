@@ -113,8 +113,7 @@ class Verifier:
         """
         began = clock.monotonic()
         report("hidden", "drawing cases")
-        plan = self._oracle.plan(_blocks(kernels), self._given.unchecked_dtypes, (), salt)
-        keys = [msgspec.structs.replace(key, draw=salt) for key in plan.keys]
+        keys = self.hidden(kernels, salt)
         self._learn(keys, report)
         usable = [key for key in keys if key in self._passed]
         found = (
@@ -126,6 +125,11 @@ class Verifier:
         return msgspec.structs.replace(
             found, stage=HIDDEN, detail=found.detail or f"seed {salt}", seconds=clock.monotonic() - began
         )
+
+    def hidden(self, kernels: Sequence[KernelFacts], salt: int) -> list[wire.CaseKey]:
+        """The cases of the hidden stage that `salt` draws."""
+        plan = self._oracle.plan(_blocks(kernels), self._given.unchecked_dtypes, (), salt)
+        return [msgspec.structs.replace(key, draw=salt) for key in plan.keys]
 
     def selftest(self, report: Report) -> SelfTest:
         """Whether the oracle rejects wrong outputs on the cases that the baseline passed so far; without a baseline, on those
