@@ -112,7 +112,7 @@ def test_a_segmentation_fault_is_a_crash(lane: CpuLane) -> None:
 @pytest.mark.parametrize("code", ["import os\nos._exit(0)", "import os\nos.abort()", "raise SystemExit(0)"])
 def test_leaving_early_is_a_crash(lane: CpuLane, code: str) -> None:
     found = verify(lane, in_entry(code))
-    assert found.verdict == "crash"
+    assert (found.verdict, found.stage) == ("crash", "call")
     assert found.cases_checked == 0
 
 
@@ -155,7 +155,7 @@ def test_an_endless_loop_is_a_hang(lane: CpuLane, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(lane._verifier, "_given", msgspec.structs.replace(lane._verifier._given, deadline_s=1.0))
     began = time.monotonic()
     found = verify(lane, in_entry("while True:\n    pass"))
-    assert found.verdict == "hang"
+    assert (found.verdict, found.stage) == ("hang", "call")
     assert "1 s" in found.reason
     assert time.monotonic() - began < 10
 

@@ -18,6 +18,7 @@ import torch
 from kbtui.evaluate.inlane import handover
 from kbtui.evaluate.inlane.calls import FRESH, IDLE
 from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext
+from kbtui.evaluate.inlane.faults import CALL
 from kbtui.evaluate.inlane.handed import watched
 from kbtui.evaluate.inlane.integrity import Integrity
 from kbtui.evaluate.inlane.integrity import refuse_tampering as refuse_tampering
@@ -86,10 +87,12 @@ class _Caller:
         idle = checks.idle() if kind == IDLE else contextlib.nullcontext()
         pretend = _pretending(ctx.parameters.get("pretend"))
         try:
+            ctx.say(CALL)
             with poisoned(ctx.device, kind), pretend, idle, watched(checks.inside) as handed:
                 returned = self._entry(*inputs)
             if ctx.device != "cpu":
                 torch.cuda.synchronize()
+            ctx.say("verify")
         except BaseException as error:  # SystemExit too is the candidate's
             fault = None if kind == IDLE else checks.fault_for(error)
             if (
