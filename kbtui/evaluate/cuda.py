@@ -51,7 +51,7 @@ from kbtui.state.records import CaseTiming, Compilation, KernelFacts, ProblemInf
 
 NOT_CHECKED = (
     "races: not checked (no race detector runs)",
-    "addresses: not checked (a read or write outside a tensor shows only where it changes a value or faults)",
+    "reads outside a tensor: not checked (they show only where they change a value or fault)",
 )
 MOST_WARMING = 8
 """Processes that compile the cases of one candidate's check, at most half of the machine's processors."""

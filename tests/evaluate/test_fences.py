@@ -1,13 +1,19 @@
 """Fences around what a wrapper allocates: the tensors are the same, and what is written beside them is seen."""
 
 import ctypes
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from kbtui.evaluate.inlane import fences  # noqa: E402
+from kbtui.evaluate.inlane import fences, verify  # noqa: E402
+from kbtui.evaluate.inlane.calls import FIRST  # noqa: E402
+from kbtui.evaluate.inlane.candidate import CandidateFault  # noqa: E402
 from kbtui.evaluate.inlane.fences import Fences  # noqa: E402
+from kbtui.evaluate.inlane.launches import OnDevice  # noqa: E402
+from kbtui.evaluate.inlane.tensors import map_tensors  # noqa: E402
 
 SOURCE = torch.arange(24, dtype=torch.float32).reshape(4, 6)
 
@@ -85,6 +91,73 @@ def test_a_tensor_on_another_device_is_left_alone():
     assert around._fenced == []
 
 
+def test_what_is_large_or_many_stays_as_it_is(monkeypatch):
+    monkeypatch.setattr(fences, "LARGEST", 100)
+    monkeypatch.setattr(fences, "MOST", 2)
+    with Fences("cpu") as around:
+        sizes = [torch.zeros(n).untyped_storage().nbytes() for n in (26, 25, 25, 25)]
+    assert [size > 4096 for size in sizes] == [False, True, True, False]
+    assert around.trouble() == ""
+
+
 def test_the_fences_are_wide_enough_for_a_block():
     assert fences.AFTER >= 4 * 65536
     assert fences.BEFORE % 512 == 0
+
+
+class TestInACall:
+    """The job "verify" with fences, on memory of the host: what would be a kernel writes through a raw address."""
+
+    class Context:
+        device = "cpu"
+        folder = problem_folder = Path(__file__).parent
+        parameters: ClassVar[dict] = {}
+
+        def __init__(self):
+            self.handed = []
+
+        def say(self, stage, text=""):
+            pass
+
+        def inputs(self, case):
+            return (torch.arange(10, dtype=torch.float32),)
+
+        def send(self, message, descriptors=()):
+            self.handed += map_tensors(message["tensors"], descriptors[0], message["size"])
+            return {"go_on": True}
+
+    class Untouched:
+        def trouble(self):
+            return ""
+
+    @pytest.fixture
+    def called(self, monkeypatch):
+        monkeypatch.setattr(OnDevice, "_listen", lambda self: None)
+
+        def call(entry):
+            context = self.Context()
+            verify._Caller(context, entry, OnDevice(), self.Untouched()).case(0, [FIRST])
+            return context.handed
+
+        return call
+
+    @staticmethod
+    def doubling(past=0):
+        def entry(x):
+            out = torch.empty_like(x)
+            out.copy_(x * 2)
+            ctypes.memset(out.data_ptr() + out.numel() * 4, 1, past)
+            return out
+
+        return entry
+
+    def test_an_honest_call_hands_its_outputs_over(self, called):
+        [out] = called(self.doubling())
+        assert torch.equal(out, torch.arange(10, dtype=torch.float32) * 2)
+
+    def test_a_write_past_the_end_is_wrong(self, called):
+        with pytest.raises(
+            CandidateFault, match=r"writes up to 8 bytes past the end of a tensor of shape \(10\)"
+        ) as fault:
+            called(self.doubling(past=8))
+        assert (fault.value.outcome, fault.value.stage) == ("wrong", "addresses")

@@ -16,6 +16,8 @@ from kbtui.evaluate.inlane.tensors import span_of
 BEFORE, AFTER = 1 << 16, 1 << 21
 """Bytes of a fence: a block of a vector, some rows of a tile. What is written further off is not seen."""
 MARK = 0xA5
+LARGEST, MOST = 1 << 28, 64
+"""Bytes of a tensor, and tensors of a call, that get fences: each takes its memory a second time for a moment."""
 _ALLOCATES = (
     "empty",
     "empty_strided",
@@ -55,10 +57,12 @@ class Fences(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not 
         return self._fence(made)
 
     def _fence(self, plain: torch.Tensor) -> torch.Tensor:
-        """The same tensor, values and strides, elsewhere. One whose strides leave gaps, or that is empty, stays."""
-        if plain.numel() == 0 or span_of(plain.shape, plain.stride()) != plain.numel() or plain.is_pinned():
-            return plain
+        """The same values and strides elsewhere; the tensor itself where it is empty, large or pinned, or its strides leave gaps."""
         size = plain.numel() * plain.element_size()
+        if not 0 < size <= LARGEST or len(self._fenced) >= MOST or (self._type == "cpu" and plain.is_pinned()):
+            return plain
+        if span_of(plain.shape, plain.stride()) != plain.numel():
+            return plain
         memory = torch.empty(BEFORE + size + AFTER, dtype=torch.uint8, device=plain.device)
         memory[:BEFORE].fill_(MARK)
         memory[BEFORE + size :].fill_(MARK)

@@ -13,6 +13,7 @@ import torch
 
 from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext
 from kbtui.evaluate.inlane.faults import CALL, formatted, one_line, said
+from kbtui.evaluate.inlane.fences import Fences
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Checks:
     def idle(self) -> contextlib.AbstractContextManager[None]:
         """Within the block, launches do nothing."""
         raise NotImplementedError
+
+    def around(self, device: str) -> contextlib.AbstractContextManager[object]:
+        """Within the block, what the wrapper allocates on `device` is looked after."""
+        del device
+        return contextlib.nullcontext()
 
     def after_call(self) -> None:
         """After a call that returned. Raises CandidateFault for faults that the candidate swallowed."""
@@ -123,6 +129,7 @@ class OnDevice(Checks):
         self._launched: set[str] = set()
         self._before: set[str] = set()
         self._count = 0
+        self._fences: Fences | None = None
         self._ours: dict[str, bool] = {}
         """Source files of modules -> whether they are the candidate's: a process has thousands, and calls are judged by tens."""
         self._listen()
@@ -154,6 +161,15 @@ class OnDevice(Checks):
             return replay(graph)
 
         torch.cuda.CUDAGraph.replay = replayed
+
+    def around(self, device: str) -> contextlib.AbstractContextManager[object]:
+        self._fences = Fences(device)
+        fenced: contextlib.AbstractContextManager[object] = self._fences
+        return fenced
+
+    def after_call(self) -> None:
+        if self._fences is not None and (trouble := self._fences.trouble()):
+            raise CandidateFault("wrong", "addresses", trouble)
 
     def reset(self) -> None:
         self._before |= self._launched

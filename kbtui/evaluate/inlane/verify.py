@@ -88,7 +88,8 @@ class _Caller:
         pretend = _pretending(ctx.parameters.get("pretend"))
         try:
             ctx.say(CALL)
-            with poisoned(ctx.device, kind), pretend, idle, watched(checks.inside) as handed:
+            around = checks.around(ctx.device)
+            with poisoned(ctx.device, kind), pretend, idle, around, watched(checks.inside) as handed:
                 returned = self._entry(*inputs)
             if ctx.device != "cpu":
                 torch.cuda.synchronize()
