@@ -57,7 +57,7 @@ class Fences(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not 
         return self._fence(made)
 
     def _fence(self, plain: torch.Tensor) -> torch.Tensor:
-        """The same values and strides elsewhere; the tensor itself where it is empty, large or pinned, or its strides leave gaps."""
+        """The same values and strides elsewhere; the tensor itself if it is empty, large, pinned, or its strides leave gaps."""
         size = plain.numel() * plain.element_size()
         if not 0 < size <= LARGEST or len(self._fenced) >= MOST or (self._type == "cpu" and plain.is_pinned()):
             return plain
