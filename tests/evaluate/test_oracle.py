@@ -275,6 +275,21 @@ def test_a_problem_that_kills_its_process_is_a_problem_error(tmp_path: Path) -> 
         process.close()
 
 
+def test_a_problem_that_ends_its_process_later_is_no_fault_of_the_machine(tmp_path: Path) -> None:
+    leaving = "import os\n    case.rows != 5 or os._exit(0)\n    return torch.randn"
+    folder = write(tmp_path / "p", PROBLEM.replace("return torch.randn", leaving))
+    process = OracleProcess(sys.executable, tmp_path / "scratch", folder, "cpu", 0)
+    try:
+        process.launch()
+        process.open()
+        with pytest.raises(
+            ProblemError, match="reference or make_inputs ends the process with status 0: take out what"
+        ):
+            process.inputs(wire.CaseKey(fields={"rows": 5, "cols": 16, "dtype": "float32"}))
+    finally:
+        process.close()
+
+
 def test_no_such_interpreter(tmp_path: Path) -> None:
     process = OracleProcess("/no/such/python", tmp_path / "scratch", tmp_path, "cpu", 0)
     with pytest.raises(EnvironmentFailure, match=r"/no/such/python.*--python"):

@@ -295,6 +295,7 @@ def test_who_launches_nothing_on_zero_rows_is_right(wide: tuple[CpuLane, str]) -
     early = "    if x.shape[0] == 0:\n        return torch.empty(x.shape, dtype=torch.float32, device=x.device)\n"
     found = verify(lane, kernel.replace("    rows, cols = x.shape\n", early + "    rows, cols = x.shape\n"))
     assert (found.verdict, found.reason) == ("correct", "")
+    assert len([note for note in found.not_checked if note.startswith("output dtype: outputs are float32")]) == 1
 
 
 def test_who_fails_on_zero_rows_is_found(wide: tuple[CpuLane, str]) -> None:
