@@ -138,6 +138,7 @@ def lane_specs(spec: RunSpec, problem: ProblemFolder, scratch: Path) -> dict[str
             seed=spec.seed,
             objective=spec.objective,
             compilers=compilers,
+            lanes=len(names),
         )
         for name, device in zip(names, spec.device.split(","), strict=True)
     }

@@ -54,7 +54,7 @@ NOT_CHECKED = (
     "reads outside a tensor: not checked (they show only where they change a value or fault)",
 )
 MOST_WARMING = 8
-"""Processes that compile the cases of one candidate's check, at most half of the machine's processors."""
+"""Processes that compile the cases of one candidate, at most half of the processors over all lanes of the run."""
 WARM_DEADLINE_S = 20.0
 PAIR_S, PAIR_CASE_S = 60.0, 30.0
 """Deadline of a process of a pair: this, and this for each case (inputs, compile, tuning and its share of turns)."""
@@ -209,7 +209,7 @@ class CudaLane(Lane):
     def _warm(self, order: JobOrder, keys: Sequence[wire.CaseKey]) -> bool:
         """Compile what these cases launch, on several processors at once: what needs it next finds it in the cache, and would
         compile one after the other. False when it was cancelled."""
-        share = min(MOST_WARMING, (os.cpu_count() or 1) // 2)
+        share = min(MOST_WARMING, len(os.sched_getaffinity(0)) // (2 * self._spec.lanes))
         if share < 2:
             return True
         calls = [self._oracle.describe(key)["arguments"] for key in keys]

@@ -103,8 +103,10 @@ class Verifier:
             if self._given.baseline_source or found.reason != ALL_TOO_MUCH:
                 break
             self._too_much(usable)
-        notes = (*self._given.unchecked, *plan.notes, *self._notes(keys), *found.not_checked)
-        return msgspec.structs.replace(found, not_checked=notes, seconds=clock.monotonic() - began)
+        notes = (*self._given.unchecked, *plan.notes, *self._notes(keys), *found.not_checked, *self._oracle.remarks)
+        return msgspec.structs.replace(
+            found, not_checked=tuple(dict.fromkeys(notes)), seconds=clock.monotonic() - began
+        )
 
     def confirm(self, source: str, kernels: Sequence[KernelFacts], salt: int, report: Report) -> Verification:
         """The verdict on a candidate that `verify` passed, on shapes and values that nothing has seen: `salt` draws them.

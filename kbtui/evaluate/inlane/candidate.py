@@ -19,10 +19,8 @@ from typing import Any
 
 from kbtui.evaluate.inlane import gpus, sandbox
 from kbtui.evaluate.inlane.bootstrap import PACKAGE
-from kbtui.evaluate.inlane.faults import DETAIL_CHARACTERS, formatted, one_line, said
+from kbtui.evaluate.inlane.faults import DETAIL_CHARACTERS, formatted, said
 from kbtui.evaluate.inlane.frames import MAX_FRAME, FrameError, FrameReader, encode, send_frame
-
-__all__ = ["CandidateFault", "JobContext", "formatted", "one_line", "run_job"]
 
 SYSTEM_FOLDERS = (
     "/usr",

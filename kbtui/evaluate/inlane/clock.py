@@ -17,8 +17,9 @@ import torch
 from triton.runtime.jit import JITFunction
 
 from kbtui.evaluate.inlane import verify
-from kbtui.evaluate.inlane.candidate import CandidateFault, formatted, one_line
-from kbtui.evaluate.inlane.integrity import Integrity
+from kbtui.evaluate.inlane.candidate import CandidateFault
+from kbtui.evaluate.inlane.faults import formatted, one_line, said
+from kbtui.evaluate.inlane.integrity import Integrity, refuse_tampering
 from kbtui.evaluate.inlane.launches import OnDevice
 from kbtui.evaluate.inlane.tensors import flatten_outputs
 
@@ -58,7 +59,7 @@ def run(ctx: JobContext) -> dict[str, Any]:
     torch.cuda.set_device(ctx.device)
     guard = Integrity(ctx.folder / "kernel.py", (JITFunction,))
     entry = ctx.load()
-    verify.refuse_tampering(guard, "load")
+    refuse_tampering(guard, "load")
     bench = Bench(ctx, entry, guard)
     turns = 0
     order = ctx.request("turn", ready=True)
@@ -70,7 +71,7 @@ def run(ctx: JobContext) -> dict[str, Any]:
             raise
         except Exception as error:
             # It was correct before, so what it raises now is its own: out of memory, an illegal address, a changed mind.
-            raise CandidateFault("crash", "time", one_line(error), formatted(error)) from error
+            raise CandidateFault("crash", "time", said(error), formatted(error)) from error
         turns += 1
         order = ctx.request("turn", **result)
     return {"turns": turns}
@@ -286,7 +287,7 @@ class Bench:
             if isinstance(held, torch.Tensor):
                 held.copy_(fresh)
         before = [verify.bytes_of(value) for value in inputs]
-        verify.refuse_tampering(self._guard, "timing")
+        refuse_tampering(self._guard, "timing")
         if self._checks is None:
             # Not earlier: the hook that it sets costs time at every launch.
             self._checks = OnDevice()

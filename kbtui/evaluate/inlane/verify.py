@@ -20,8 +20,7 @@ from kbtui.evaluate.inlane.calls import FRESH, IDLE
 from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext
 from kbtui.evaluate.inlane.faults import CALL
 from kbtui.evaluate.inlane.handed import watched
-from kbtui.evaluate.inlane.integrity import Integrity
-from kbtui.evaluate.inlane.integrity import refuse_tampering as refuse_tampering
+from kbtui.evaluate.inlane.integrity import Integrity, refuse_tampering
 from kbtui.evaluate.inlane.launches import Checks, Interpreted, OnDevice, Seen
 from kbtui.evaluate.inlane.tensors import NotPortable, flatten_outputs
 
