@@ -7,7 +7,7 @@ from typing import Any
 from kbtui.doctor.finding import Finding
 from kbtui.evaluate.allowances import allowances
 from kbtui.state.records import DeviceInfo
-from kbtui.text import clean_line
+from kbtui.text import clean_line, plural
 
 _REMEDIES = {
     "ncu": "to allow it, have an administrator set the driver option NVreg_RestrictProfilingToAdminUsers=0 and reload it",
@@ -54,7 +54,7 @@ def _device(nvml: Any, index: int) -> Finding:
     text = f"{name}, {memory.free / gib:.0f} of {memory.total / gib:.0f} GiB free"
     if others:
         return Finding(
-            f"cuda:{index}", "limits", f"{text}, {others} other processes: times will be noisy while they run"
+            f"cuda:{index}", "limits", f"{text}, {plural(others, 'other process')}: times will be noisy while they run"
         )
     return Finding(f"cuda:{index}", "ok", text)
 

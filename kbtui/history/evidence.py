@@ -266,7 +266,7 @@ def _conditions(card: Card) -> list[str]:
     before, after = held.sm_clock_mhz
     return [
         f"clocks       SM {before} -> {after} MHz, memory {held.memory_clock_mhz[0]} -> {held.memory_clock_mhz[1]} MHz",
-        f"held down    {', '.join(held.reasons) or 'no'}; {held.other_processes} other processes on the device",
+        f"held down    {', '.join(held.reasons) or 'no'}; {plural(held.other_processes, 'other process')} on the device",
     ]
 
 
