@@ -101,10 +101,8 @@ def size_text(count: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     """`1 pull`, `2 pulls`, `2 queries`, `2 processes`, `1,204 rows`."""
-    if noun.endswith("y"):
-        many = f"{noun[:-1]}ies"
-    else:
-        many = f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+    ending = "ies" if noun.endswith("y") else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
+    many = f"{noun.removesuffix('y')}{ending}"
     return f"{count:,} {noun if count == 1 else many}"
 
 
