@@ -91,7 +91,7 @@ class Verifier:
             return Verification(verdict=outcome, stage="policy", reason=first.reason)
         for _ in range(MOST_CHOICES):
             plan = self._choose(_blocks(kernels), report)
-            keys = (*plan.keys, *self._given.timed)
+            keys = self._with_timed(plan)
             if not keys:
                 return self._unknown("no case can be checked here", plan.notes)
             usable = [key for key in keys if key in self._passed]
@@ -183,10 +183,14 @@ class Verifier:
             report("verify", "choosing cases")
             too_much = [key for key, found in self._failed.items() if found.stage == TOO_MUCH]
             plan = self._oracle.plan(blocks, self._given.unchecked_dtypes, too_much)
-            keys = (*plan.keys, *self._given.timed)
+            keys = self._with_timed(plan)
             self._learn([key for key in keys if key not in self._passed and key not in self._failed], report)
             if all(found.stage != TOO_MUCH for key in plan.keys if (found := self._failed.get(key)) is not None):
                 return plan
+
+    def _with_timed(self, plan: wire.Plan) -> tuple[wire.CaseKey, ...]:
+        """The cases to check, each once: what is timed may be small enough to be among the plan's."""
+        return tuple(dict.fromkeys((*plan.keys, *self._given.timed)))
 
     def _learn(self, keys: list[wire.CaseKey], report: Report) -> None:
         """Find out what the contract is on cases that are new: from the baseline, or from the reference without one."""

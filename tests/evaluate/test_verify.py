@@ -303,3 +303,26 @@ def test_who_fails_on_zero_rows_is_found(wide: tuple[CpuLane, str]) -> None:
     found = verify(lane, kernel.replace("    BLOCK = 64\n", "    BLOCK = 64 + 0 // rows\n"))
     assert (found.verdict, found.stage, found.worst_case) == ("crash", "call", "rows=0 cols=100 dtype=float16")
     assert found.reason.startswith("ZeroDivisionError")
+
+
+def test_a_timed_case_that_the_plan_has_too_is_checked_once() -> None:
+    """Twice in one job it would leave the last case looking like one that the baseline fails."""
+    from types import SimpleNamespace
+
+    from kbtui.evaluate import wire
+    from kbtui.evaluate.job import Outcome
+    from kbtui.evaluate.verify import Surroundings, Verifier
+
+    small, large = wire.CaseKey(fields={"n": 1}), wire.CaseKey(fields={"n": 2})
+    oracle = SimpleNamespace(plan=lambda *_: wire.Plan(keys=(small,), notes=()), remarks={})
+    orders = []
+
+    def run(order: object, *_: object) -> Outcome:
+        orders.append(order)
+        return Outcome(kind="cancelled", reason="cancelled")
+
+    given = Surroundings(
+        entry="f", folder=Path("p"), baseline_source="the kernel", device="cuda:0", timed=(small, large)
+    )
+    Verifier(oracle, run, given).verify("the kernel", (), quiet)  # type: ignore[arg-type]  # what is asked of it is here
+    assert [len(order.parameters["calls"]) for order in orders] == [2]  # type: ignore[attr-defined]
