@@ -92,11 +92,11 @@ def test_a_tensor_on_another_device_is_left_alone():
 
 
 def test_what_is_large_or_many_stays_as_it_is(monkeypatch):
-    monkeypatch.setattr(fences, "LARGEST", 100)
-    monkeypatch.setattr(fences, "MOST", 2)
+    monkeypatch.setattr(fences, "MOST_BYTES", 250)
+    monkeypatch.setattr(fences, "MOST", 3)
     with Fences("cpu") as around:
-        sizes = [torch.zeros(n).untyped_storage().nbytes() for n in (26, 25, 25, 25)]
-    assert [size > 4096 for size in sizes] == [False, True, True, False]
+        sizes = [torch.zeros(n).untyped_storage().nbytes() for n in (70, 25, 25, 25, 5, 5)]
+    assert [size > 4096 for size in sizes] == [False, True, True, False, True, False]
     assert around.trouble() == ""
 
 

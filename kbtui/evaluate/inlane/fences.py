@@ -16,8 +16,8 @@ from kbtui.evaluate.inlane.tensors import span_of
 BEFORE, AFTER = 1 << 16, 1 << 21
 """Bytes of a fence: a block of a vector, some rows of a tile. What is written further off is not seen."""
 MARK = 0xA5
-LARGEST, MOST = 1 << 28, 64
-"""Bytes of a tensor, and tensors of a call, that get fences: each takes its memory a second time for a moment."""
+MOST_BYTES, MOST = 1 << 29, 64
+"""Of a call so many bytes and tensors get fences: they are kept until it is over, and an autotuner allocates by the dozen."""
 _ALLOCATES = (
     "empty",
     "empty_strided",
@@ -47,6 +47,7 @@ class Fences(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not 
         super().__init__()
         self._type = torch.device(device).type
         self._fenced: list[tuple[torch.Tensor, int, tuple[int, ...]]] = []
+        self._bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
@@ -59,7 +60,9 @@ class Fences(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not 
     def _fence(self, plain: torch.Tensor) -> torch.Tensor:
         """The same values and strides elsewhere; the tensor itself if it is empty, large, pinned, or its strides leave gaps."""
         size = plain.numel() * plain.element_size()
-        if not 0 < size <= LARGEST or len(self._fenced) >= MOST or (self._type == "cpu" and plain.is_pinned()):
+        if not 0 < size <= MOST_BYTES - self._bytes or len(self._fenced) >= MOST:
+            return plain
+        if self._type == "cpu" and plain.is_pinned():
             return plain
         if span_of(plain.shape, plain.stride()) != plain.numel():
             return plain
@@ -70,11 +73,12 @@ class Fences(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not 
         tensor = torch.as_strided(inside, plain.shape, plain.stride(), inside.storage_offset())
         tensor.copy_(plain)
         self._fenced.append((memory, size, tuple(plain.shape)))
+        self._bytes += size
         return tensor
 
     def trouble(self) -> str:
         """What was written outside of a tensor, "" if nothing was seen; lets go of the fences. Synchronises."""
-        fenced, self._fenced = self._fenced, []
+        fenced, self._fenced, self._bytes = self._fenced, [], 0
         for memory, size, shape in fenced:
             where = _damaged(memory, size)
             if where:
