@@ -12,7 +12,10 @@ from kbtui.problems.importing import import_name, load_module, load_source_file,
 
 
 @pytest.fixture(autouse=True)
-def imports_are_forgotten() -> Iterator[None]:
+def imports_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Before, too: other tests of this process may have loaded a problem."""
+    for name in ("kernel", "problem"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     path, modules = list(sys.path), dict(sys.modules)
     yield
     sys.path[:] = path
