@@ -17,6 +17,8 @@ from kbtui.tui.views.status import candidate_mark, evidence, origin
 
 MODELLED = "Every time in this report is an estimate from counted traffic and the compiled code, not a measurement."
 UNIFIED_CONTEXT = 4
+TIME_NAMES = {"": "time", "total": "time, total of the cases", "geomean": "time, geometric mean of the cases"}
+"""What the one time of a version is called, by `numbers.time_kind`."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,11 @@ def summary(state: RunState) -> Pairs:
         rows.append(("best", Cell(f"#{best.id} {origin(best)}", "best")))
         rows.append((f"against {baseline_name(state)}", figure(best)))
         rows.append(("verdict", verdict(state, best)))
-    if base is not None and best is not None and (before := n.time_of(base)):
+    if base is not None and best is not None and (before := n.time_of(state, base)):
         kind = "est" if state.modelled else "num"
-        rows.append(("time over all cases", Cell(f"{before} → {n.time_of(best)}", kind)))
-        light = n.speed_of_light(best.timing) if best.timing is not None else None
+        name = TIME_NAMES[n.time_kind(state)]
+        rows.append((name, Cell(f"{before} → {n.time_of(state, best)}", kind)))
+        light = n.speed_of_light(state, best.timing) if best.timing is not None else None
         rows.append(
             ("speed of light", Cell("unknown" if light is None else f"{light:.0f} % of it", "num" if light else ""))
         )
@@ -142,7 +145,7 @@ def tree(state: RunState) -> Table:
         marks = [f"[{tag}]" for tag in candidate.tags]
         if candidate.id == state.pinned:
             marks.append("[pinned]")
-        time_text = n.time_of(candidate)
+        time_text = n.time_of(state, candidate)
         rows.append((
             Cell(f"#{candidate.id}", "best" if candidate.id == state.best_id else ""),
             Cell(" ".join([origin(candidate), *marks])),
@@ -226,7 +229,9 @@ def facts(candidate: Candidate) -> Pairs:
             f"{kernel.registers} registers, {kernel.spill_bytes} B spilled, {kernel.shared_bytes} B shared, "
             f"{kernel.num_warps} warps, {kernel.num_stages} stages, occupancy {kernel.occupancy_percent:g} %"
         )
-        rows.append((kernel.name, Cell(f"{text}{f', {constants}' if constants else ''}")))
+        row = (kernel.name, Cell(f"{text}{f', {constants}' if constants else ''}"))
+        if row not in rows:  # one kernel compiled alike for several cases is one line
+            rows.append(row)
     signature = candidate.signature
     for name, reading in (
         (("SM", signature.sm), ("DRAM", signature.dram), ("L2", signature.l2)) if signature is not None else ()

@@ -74,7 +74,7 @@ def _value(ratio: float | None, estimate: float | None) -> float | None:
 
 def _light(state: RunState) -> float | None:
     base = state.baseline
-    percent = speed_of_light(base.timing) if base is not None and base.timing is not None else None
+    percent = speed_of_light(state, base.timing) if base is not None and base.timing is not None else None
     return 100.0 / percent if percent else None
 
 

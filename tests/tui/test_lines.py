@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 from rich.cells import cell_len
 from tui_sample import KERNEL, Script, sample
 
 import kbtui.tui
 from kbtui.state import events as e
-from kbtui.state.records import ArmStatistics, Signature, Timing
+from kbtui.state.records import ArmStatistics, CaseTiming, Signature, Timing
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs
 from kbtui.tui.line import ROLES, LineBuilder, both_ends, changed_cells, crop, fit, plain, text_line, width_of, wrap
@@ -165,10 +167,59 @@ def test_money_never_shows_a_cheap_run_as_free() -> None:
 
 
 def test_speed_of_light_needs_every_case_and_a_measurement() -> None:
-    measured = Script().timing_of(1, 1.0)
-    assert n.speed_of_light(measured) == pytest.approx(100 * (0.00699 + 2 * 0.02796) / 0.1318, rel=0.01)
-    assert n.speed_of_light(Script("modelled").timing_of(1, 1.0)) is None
-    assert n.speed_of_light(Timing(kind="measured", verdict="same", cases=())) is None
+    script = Script()
+    script.begin()
+    measured = script.timing_of(1, 1.0)
+    mean = math.prod(100 * case.floor_ms / (case.ms or 0.0) for case in measured.cases) ** (1 / len(measured.cases))
+    assert n.speed_of_light(state_of(script), measured) == pytest.approx(mean)
+    assert n.speed_of_light(state_of(script), Script("modelled").timing_of(1, 1.0)) is None
+    assert n.speed_of_light(state_of(script), Timing(kind="measured", verdict="same", cases=())) is None
+
+
+def begun(**changes: object) -> RunState:
+    """The state of a run that has just started, set up as `changes` say."""
+    script = Script()
+    script.begin()
+    first, *rest = script.events
+    return RunState().apply_all([structs.replace(first, **changes), *rest])
+
+
+def _lopsided(state: RunState) -> tuple[Timing, Timing]:
+    """A baseline, and a version that is four times as fast on the longest case and a little slower on the others."""
+    names = [case.name for case in state.started.problem.cases] if state.started is not None else []
+    before, after = (1.0, 2.0, 100.0), (1.25, 2.5, 25.0)
+    return tuple(  # type: ignore[return-value]
+        Timing(
+            kind="measured",
+            verdict="same",
+            cases=tuple(CaseTiming(case=name, ms=ms) for name, ms in zip(names, times, strict=True)),
+        )
+        for times in (before, after)
+    )
+
+
+def test_the_one_time_of_several_cases_goes_with_the_ratio_that_stands_beside_it() -> None:
+    state = begun()
+    assert state.started is not None
+    before, after = _lopsided(state)
+    was, now = n.measured_ms(state, before), n.measured_ms(state, after)
+    assert was is not None
+    assert now is not None
+    assert was / now == pytest.approx((0.8 * 0.8 * 4.0) ** (1 / 3))
+    assert n.time_kind(state) == "geomean"
+    total = begun(objective="total")
+    assert (n.measured_ms(total, before), n.measured_ms(total, after)) == (103.0, 28.75)
+    assert n.time_kind(total) == "total"
+
+
+def test_the_weights_of_cases_count_in_their_one_time() -> None:
+    state = begun()
+    assert state.started is not None
+    problem = state.started.problem
+    heavy = (structs.replace(problem.cases[0], weight=2.0), *problem.cases[1:])
+    weighted = begun(problem=structs.replace(problem, cases=heavy))
+    before, _ = _lopsided(weighted)
+    assert n.measured_ms(weighted, before) == pytest.approx((1.0 * 1.0 * 2.0 * 100.0) ** (1 / 4))
 
 
 # ---------------------------------------------------------------- tree

@@ -199,7 +199,10 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
             left.add(f" {g.NONE} ", "label").add(why, "warn")
         elif candidate.detail:
             left.add(f" {g.NONE} {candidate.detail}", "label")
-        return both_ends(left.line(), text_line(n.time_of(candidate) + " ", "label"), width)
+        right = LineBuilder().add(time := n.time_of(self._state, candidate), "label")
+        if time and width >= 100 and (kind := n.time_kind(self._state)):
+            right.gap().add(kind, "label")
+        return both_ends(left.line(), right.add(" ").line(), width)
 
     async def _paint_content(self, candidate: Candidate, key: object) -> None:
         if self.tab == "prompt":

@@ -105,7 +105,7 @@ def _light_ratio(state: RunState) -> float | None:
     base = state.baseline
     if base is None or base.timing is None:
         return None
-    percent = speed_of_light(base.timing)
+    percent = speed_of_light(state, base.timing)
     return 100.0 / percent if percent else None
 
 

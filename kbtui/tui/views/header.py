@@ -112,7 +112,9 @@ def best_line(session: Session, width: int) -> Line:
         out.gap(3).add(f"stopped by {state.stopped_by}", "info")
     if times := _times(state):
         out.gap(3).add(times)
-    light = n.speed_of_light(timing)
+        if (kind := n.time_kind(state)) and width >= 100:
+            out.gap().add(kind, "label")
+    light = n.speed_of_light(state, timing)
     if light is not None:
         out.gap(3).add(f"{light:.0f} %", "strong").add(" of speed of light" if width >= 100 else " SOL", "label")
     if timing.noise is not None and width >= 110:
@@ -127,8 +129,8 @@ def _times(state: RunState) -> str:
     best = state.best
     base = state.baseline_beside(best) if best is not None else None
     if best is None or base is None or best.id == state.baseline_id:
-        return n.time_of(best) if best is not None else ""
-    before, after = n.time_in(base), n.time_of(best)
+        return n.time_of(state, best) if best is not None else ""
+    before, after = n.time_in(state, base), n.time_of(state, best)
     return f"{before} → {after}" if before and after else ""
 
 

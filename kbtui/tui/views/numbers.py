@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from kbtui import text
 from kbtui.state.records import Reading, Timing
-from kbtui.state.run_state import Candidate
+from kbtui.state.run_state import Candidate, RunState
 
 
 def ratio_text(ratio: float) -> str:
@@ -43,38 +45,60 @@ def time_text(ms: float) -> str:
     return text.time_text(ms)
 
 
-def total_ms(timing: Timing) -> float | None:
-    """Sum of the measured times over the cases; None when a case has none."""
-    times = [case.ms for case in timing.cases]
-    return sum(t for t in times if t is not None) if times and None not in times else None
+def measured_ms(state: RunState, timing: Timing) -> float | None:
+    """The measured times of all cases as one, by the run's objective; None when a case has none."""
+    return _combined(state, timing, [case.ms for case in timing.cases])
 
 
-def total_estimate_ms(timing: Timing) -> float | None:
-    """Sum of the modelled times over the cases; None when a case has none."""
-    times = [case.estimate_ms for case in timing.cases]
-    return sum(t for t in times if t is not None) if times and None not in times else None
+def modelled_ms(state: RunState, timing: Timing) -> float | None:
+    """The modelled times of all cases as one, by the run's objective; None when a case has none."""
+    return _combined(state, timing, [case.estimate_ms for case in timing.cases])
 
 
-def time_of(candidate: Candidate) -> str:
-    """A candidate's time over all cases: measured, or modelled with `~`; "" when it has none."""
-    return time_in(candidate.timing) if candidate.timing is not None else ""
+def _combined(state: RunState, timing: Timing, times: list[float | None]) -> float | None:
+    """Their sum for `total`, else their geometric mean, each with the weights of the cases, in ms.
+
+    A sum beside a geometric mean of ratios would contradict it: one long case decides the sum. For `worst` the mean is
+    shown too, since the worst case is another one for every candidate; `time_kind` says so.
+    """
+    known = [time for time in times if time is not None and time > 0]
+    if state.started is None or not times or len(known) < len(times):
+        return None
+    weight_of = {case.name: case.weight for case in state.started.problem.cases}
+    weights = [weight_of.get(case.case, 1.0) for case in timing.cases]
+    if state.started.objective == "total":
+        return sum(weight * time for weight, time in zip(weights, known, strict=True))
+    logs = sum(weight * math.log(time) for weight, time in zip(weights, known, strict=True))
+    return math.exp(logs / sum(weights))
 
 
-def time_in(timing: Timing) -> str:
-    """A timing's time over all cases, as `time_of` writes it."""
-    measured = total_ms(timing)
+def time_kind(state: RunState) -> str:
+    """What the one time of several cases is: `total` or `geomean`; "" where there is one case."""
+    if state.started is None or len(state.started.problem.cases) < 2:
+        return ""
+    return "total" if state.started.objective == "total" else "geomean"
+
+
+def time_of(state: RunState, candidate: Candidate) -> str:
+    """A candidate's time over the cases: measured, or modelled with `~`; "" when it has none."""
+    return time_in(state, candidate.timing) if candidate.timing is not None else ""
+
+
+def time_in(state: RunState, timing: Timing) -> str:
+    """A timing's time over the cases, as `time_of` writes it."""
+    measured = measured_ms(state, timing)
     if measured is not None:
         return time_text(measured)
-    modelled = total_estimate_ms(timing)
+    modelled = modelled_ms(state, timing)
     return f"~{time_text(modelled)}" if modelled is not None else ""
 
 
-def speed_of_light(timing: Timing) -> float | None:
-    """Least time over measured time, in percent, over all cases; None when either is unknown."""
-    measured = total_ms(timing)
-    if not measured or any(case.floor_ms <= 0 for case in timing.cases):
-        return None
-    return 100.0 * sum(case.floor_ms for case in timing.cases) / measured
+def speed_of_light(state: RunState, timing: Timing) -> float | None:
+    """Least time over measured time in percent, by the run's objective (of `worst` the mean over the cases); None when
+    either is unknown."""
+    measured = measured_ms(state, timing)
+    least = _combined(state, timing, [case.floor_ms for case in timing.cases])
+    return None if measured is None or least is None else 100.0 * least / measured
 
 
 def percent_text(reading: Reading) -> str:

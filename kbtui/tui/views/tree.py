@@ -219,7 +219,7 @@ def _right(state: RunState, candidate: Candidate, width: int, *, working: bool) 
         text = "1.00x"
     out.right(text, 10 if state.modelled else 7, "accent" if is_best and role == "text" else role)
     if width >= 66:
-        time = n.time_of(candidate)
+        time = n.time_of(state, candidate)
         out.right(time, 10, "est" if time.startswith("~") else "dim")
     out.gap(2)
     word = status_word(state, candidate)
