@@ -23,6 +23,8 @@ from kbtui.text import clean_line, is_secret_name
 Scalar = int | float | str | bool
 OBJECTIVES = ("geomean", "total", "worst")
 PREFIX = "KBTUI_"
+MOST_PULLS, MOST_WHOLE = 10**9, 2**63 - 1
+"""The largest numbers that the history database can hold, of pulls and of anything else that is counted."""
 NOT_SETTINGS = frozenset({"KBTUI_HOME", "KBTUI_DEBUG"})
 """Variables of ours that are read elsewhere: they must work before, or without, a configuration."""
 
@@ -153,7 +155,7 @@ def _choice(*names: str) -> Callable[[object], str]:
     return read
 
 
-def _whole(least: int) -> Callable[[object], int]:
+def _whole(least: int, most: int = MOST_WHOLE) -> Callable[[object], int]:
     wanted = f"a whole number of {least} or more"
 
     def read(value: object) -> int:
@@ -164,6 +166,8 @@ def _whole(least: int) -> Callable[[object], int]:
                 raise ValueError(wanted) from None
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(wanted)
+        if value > most:
+            raise ValueError(f"{wanted}, at most {most:,}")
         return value
 
     return read
@@ -268,11 +272,11 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "requests_per_minute": _amount,
     "policy": _text,
     "policy_parameters": _parameters,
-    "iterations": _whole(1),
+    "iterations": _whole(1, MOST_PULLS),
     "budget_usd": _amount,
     "budget_tokens": _whole(0),
     "budget_minutes": _amount,
-    "patience": _whole(0),
+    "patience": _whole(0, MOST_PULLS),
     "speed_of_light": _percent,
     "objective": _choice(*OBJECTIVES),
     "dispatch": _yes_no,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TRAFFIC = "traffic"
 """The stage of what was left out on the timed cases, after all values were compared."""
+NOT_COUNTED = "not counted, the baseline fails there"
+"""What the lane says of a case on which nothing can be judged."""
 COMPLETE = ("not checked", "not counted", "output dtype:", "float64 reference:")
 """What is not checked needs these words in front of it, unless it has them or says what it is."""
 CASES = (Column("case", gives=True), Column("time", right=True), Column("ratio", right=True), Column("bound"))
@@ -132,6 +134,11 @@ def _print(checked: Checked, subject: str) -> None:
         return
     output.line(f"{plural(checked.cases_checked, 'case')} checked in {checked.seconds:.1f} s")
     _print_worst(checked)
+    if failing := sum(NOT_COUNTED in text for text in checked.not_checked):
+        output.line(
+            f"warning: the kernel you start from is wrong on {plural(failing, 'case')} (below): candidates are not held to "
+            "them. If it should be right there, mend it first; if not, let `vary` leave them out"
+        )
     for text in checked.not_checked:
         output.line(text if any(words in text for words in COMPLETE) else f"not checked: {text}")
     if checked.timing is not None:

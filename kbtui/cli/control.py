@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbtui.cli import output
+from kbtui.config import MOST_PULLS, MOST_WHOLE
 from kbtui.errors import KbtuiError, UsageError
 
 if TYPE_CHECKING:
@@ -182,11 +183,15 @@ def hint(
 
 def budget(
     run: Run,
-    iterations: Annotated[int | None, typer.Option("--iterations", "-n", min=1, help="Pulls in all.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", "-n", min=1, max=MOST_PULLS, help="Pulls in all.")
+    ] = None,
     usd: Annotated[float | None, typer.Option("--budget-usd", min=0, help="Dollars in all.")] = None,
-    tokens: Annotated[int | None, typer.Option("--budget-tokens", min=1, help="Tokens in all.")] = None,
+    tokens: Annotated[int | None, typer.Option("--budget-tokens", min=1, max=MOST_WHOLE, help="Tokens in all.")] = None,
     minutes: Annotated[float | None, typer.Option("--budget-minutes", min=0, help="Of the run's clock.")] = None,
-    patience: Annotated[int | None, typer.Option(min=1, help="Pulls without a gain before the run ends.")] = None,
+    patience: Annotated[
+        int | None, typer.Option(min=1, max=MOST_PULLS, help="Pulls without a gain before the run ends.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change what a run may use. What is not named stays."""
@@ -249,7 +254,7 @@ def _send(run: str, command: AnyCommand, *, as_json: bool = False) -> None:
     from kbtui.engine.client import send
     from kbtui.history.runs import find_run
 
-    run_id = find_run(run)
+    run_id = find_run(run, to_steer=True)
     reply = send(run_id, command)
     if as_json:
         output.json({"run_id": run_id, "ok": reply.ok, "text": reply.text})

@@ -74,7 +74,7 @@ def attach(
 
     require_terminal("kbtui attach", "`kbtui runs` and `kbtui history show` tell how a run stands")
     flags = drawing_flags(theme, plain, no_mouse, low_bandwidth)
-    raise typer.Exit(open_cockpit(find_run(run), flags, read_only=read_only))
+    raise typer.Exit(open_cockpit(find_run(run, to_steer=True), flags, read_only=read_only))
 
 
 def replay(

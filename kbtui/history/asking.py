@@ -71,6 +71,8 @@ def ask(
     """
     import duckdb
 
+    if not query.strip():
+        raise HistoryError("the query is empty: give one such as select * from runs")
     stopper = stopper if stopper is not None else Stopper()
     with connect(path, "read", wait_s) as connection:
         try:

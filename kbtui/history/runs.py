@@ -76,11 +76,12 @@ def load_state(run_id: str) -> RunState:
     return _fold(path)
 
 
-def find_run(text: str | None) -> str:
+def find_run(text: str | None, *, to_steer: bool = False) -> str:
     """The id of the run that `text` means.
 
     None: the newest live or paused run, else the newest. "latest": the newest. Otherwise an exact id, a problem's name
-    (its newest run), or a prefix or suffix that fits one run only. Raises RunNotFoundError.
+    (its newest run), or a prefix or suffix that fits one run only. `to_steer`: among a problem's
+    runs those that a process owns come first, since only they can obey. Raises RunNotFoundError.
     """
     known = run_ids()
     if text is not None and text in known:
@@ -92,7 +93,10 @@ def find_run(text: str | None) -> str:
         return next((run.run_id for run in runs if run.pid is not None), runs[0].run_id)
     if text == "latest":
         return runs[0].run_id
-    fitting = [run.run_id for run in runs if run.problem == text][:1]
+    named = [run for run in runs if run.problem == text]
+    if to_steer:
+        named = [run for run in named if run.pid is not None] or named
+    fitting = [run.run_id for run in named[:1]]
     fitting = fitting or [run.run_id for run in runs if text and run.run_id.startswith(text)]
     fitting = fitting or [run.run_id for run in runs if text and run.run_id.endswith(text)]
     if not fitting:

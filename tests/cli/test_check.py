@@ -32,6 +32,8 @@ class ScriptedLane(Lane):
     """Says of a source what its text says: "wrong", "broken", else correct."""
 
     opened: list[ScriptedLane] = []  # noqa: RUF012  (emptied by the fixture)
+    wrong_in_part = False
+    """Whether the baseline fails on a case, which is then not counted."""
 
     def __init__(self, spec: LaneSpec) -> None:
         self.spec = spec
@@ -61,7 +63,8 @@ class ScriptedLane(Lane):
             error=1e-7,
             allowed=1e-5,
             worst_case="n=3",
-            not_checked=("races: not checked", "bfloat16", "output dtype: outputs are float32"),
+            not_checked=("races: not checked", "bfloat16", "output dtype: outputs are float32")
+            + (("n=5: not counted, the baseline fails there (error 1)",) if self.wrong_in_part else ()),
         )
 
     def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
@@ -124,6 +127,17 @@ def test_baseline(capsys: pytest.CaptureFixture[str]) -> None:
     assert lane().against == [None]
     assert lane().closed
     assert not lane().spec.scratch.parent.exists()
+
+
+def test_a_baseline_that_is_wrong_somewhere_is_said_before_the_remarks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedLane, "wrong_in_part", True)
+    assert program.main(["check", "vector_add", "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (warning,) = (number for number, line in enumerate(lines) if line.startswith("warning: "))
+    assert "the kernel you start from is wrong on 1 case" in lines[warning]
+    assert lines.index("n=5: not counted, the baseline fails there (error 1)") > warning
 
 
 def test_candidate_is_compared_with_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:

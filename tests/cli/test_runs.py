@@ -141,3 +141,9 @@ def test_history_export_refuses_before_asking(file: str, said: str, capsys: pyte
 )
 def test_age(seconds: float, shown: str) -> None:
     assert listing.age(seconds) == shown
+
+
+def test_an_empty_query_is_said_to_be_empty(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded("measured")
+    assert program.main(["history", "sql", "  "]) == 1
+    assert "the query is empty" in capsys.readouterr().err

@@ -182,6 +182,25 @@ def test_no_word_means_the_live_run_before_the_newest() -> None:
 
 
 @pytest.mark.usefixtures("three")
+def test_who_steers_a_problem_by_name_means_its_live_run() -> None:
+    with RunLock("softmax-20260101-aaa"):
+        assert find_run("softmax") == "softmax-20260103-ccc"
+        assert find_run("softmax", to_steer=True) == "softmax-20260101-aaa"
+    assert find_run("softmax", to_steer=True) == "softmax-20260103-ccc"
+
+
+@pytest.mark.usefixtures("three")
+def test_another_problems_live_run_is_never_steered_by_a_name_it_begins_with(
+    make_run: MakeRun, write_journal: Write
+) -> None:
+    write_journal(
+        "softmax-big-20260104-ddd", later(make_run("softmax-big-20260104-ddd", "measured", "softmax_big"), 300)
+    )
+    with RunLock("softmax-big-20260104-ddd"):
+        assert find_run("softmax", to_steer=True) == "softmax-20260103-ccc"
+
+
+@pytest.mark.usefixtures("three")
 @pytest.mark.parametrize(("text", "sentence"), [("soft", "fits 2 runs"), ("x", "no run is called 'x'"), ("", "no run")])
 def test_a_word_that_means_none_or_several_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(RunNotFoundError, match=sentence):
