@@ -15,16 +15,17 @@ from tui_sample import KERNEL, Script, sample
 
 import kbtui.tui
 from kbtui.state import events as e
-from kbtui.state.records import ArmStatistics, CaseTiming, Signature, Timing
+from kbtui.state.records import ArmStatistics, CaseTiming, Signature, Summary, Timing
 from kbtui.state.run_state import RunState
 from kbtui.tui import glyphs
 from kbtui.tui.line import ROLES, LineBuilder, both_ends, changed_cells, crop, fit, plain, text_line, width_of, wrap
 from kbtui.tui.views import numbers as n
-from kbtui.tui.views.arms import ArmsSource, cells_of, column_width
+from kbtui.tui.views.arms import ArmsSource, cells_of, column_width, headroom_text
 from kbtui.tui.views.code import diff_counts, diff_lines, source_lines
 from kbtui.tui.views.curve import curve_lines
 from kbtui.tui.views.facts import verdict_lines
 from kbtui.tui.views.header import who_line
+from kbtui.tui.views.status import candidate_mark, in_work, status_word
 from kbtui.tui.views.tree import Folds, TreeSource, rows_of
 
 PACKAGE = Path(kbtui.tui.__file__).parent
@@ -326,6 +327,29 @@ def test_an_arm_of_many_pulls_keeps_its_numbers_in_the_narrowest_column() -> Non
     source = ArmsSource(state, (0, 0))
     assert "12 8.6" in plain(source.line(1, 59))
     assert "12 pulls, mean 8.6" in plain(source.line(4, 59))
+
+
+def test_what_a_run_left_undone_is_unfinished_and_not_in_work() -> None:
+    script = sample()
+    state = state_of(script)
+    undone = [one for one in state.candidates.values() if in_work(state, one)]
+    assert undone
+    summary = Summary(
+        run_id="r", problem="softmax", device="H200", timing="measured", pulls=1, candidates=1, correct=1, best=None,
+        baseline_ms=None, cost_usd=0.0, tokens=0, stopped_by="user",
+    )  # fmt: skip
+    script.add(e.RunStopped, stopped_by="user", summary=summary)
+    stopped = state_of(script)
+    for one in undone:
+        after = stopped.candidates[one.id]
+        assert not in_work(stopped, after)
+        assert status_word(stopped, after) == "unfinished"
+        assert candidate_mark(stopped, after) == (glyphs.NONE, "dim")
+
+
+@pytest.mark.parametrize(("percent", "text"), [(22.4, "headroom 22 %"), (-2.0, "no headroom, 2 % past the threshold")])
+def test_headroom_is_never_negative(percent: float, text: str) -> None:
+    assert headroom_text(percent) == text
 
 
 def test_lines_break_between_parts_else_between_words() -> None:

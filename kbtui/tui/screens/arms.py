@@ -13,7 +13,7 @@ from kbtui.tui.line import Line, LineBuilder, text_line
 from kbtui.tui.screens.modal import Modal
 from kbtui.tui.screens.pick import Item, PickList
 from kbtui.tui.session import who
-from kbtui.tui.views.arms import HELD, Cell, cells_of, short
+from kbtui.tui.views.arms import HELD, Cell, cells_of, headroom_text, short
 from kbtui.tui.views.status import origin
 from kbtui.tui.widgets.strips import Strip
 
@@ -31,7 +31,7 @@ def arm_item(cell: Cell) -> Item:
         glyph, role = HELD.get(cell.held, (g.UNKNOWN, "warn"))
         out.gap(2).add(f"{glyph} {cell.held}", role).add(f": {cell.reason}" if cell.reason else "", "label")
     elif cell.headroom_percent is not None:
-        out.gap(2).add(f"headroom {cell.headroom_percent:.0f} %", "label")
+        out.gap(2).add(headroom_text(cell.headroom_percent), "label")
     return Item(out.line(), f"{cell.cluster}:{cell.strategy}")
 
 

@@ -203,8 +203,14 @@ def describe(cell: Cell, resource: str = "") -> Line:
     elif cell.chosen or cell.runner_up:
         out.gap(2).add("chosen last" if cell.chosen else "would have been next", "label")
     if cell.headroom_percent is not None:
-        out.gap(2).add(f"headroom {cell.headroom_percent:.0f} %", "label")
+        out.gap(2).add(headroom_text(cell.headroom_percent), "label")
     return out.line()
+
+
+def headroom_text(percent: float) -> str:
+    """What is left of a resource, in percent points below its threshold; past it there is none."""
+    whole = round(percent)
+    return f"headroom {whole} %" if whole >= 0 else f"no headroom, {-whole} % past the threshold"
 
 
 def choice_text(state: RunState) -> str:

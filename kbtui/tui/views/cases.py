@@ -8,6 +8,8 @@ from kbtui.tui.line import Line, LineBuilder, text_line
 from kbtui.tui.views import numbers as n
 
 NAME_MOST = 46
+BESIDE_NAME = 90
+"""Columns that the figures take: on a wide screen a name may have what is left, since names differ at their ends."""
 
 
 def case_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
@@ -18,7 +20,11 @@ def case_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
     lines = [_headline(timing, width), ()]
     base = state.baseline_beside(candidate)
     before = {case.case: case for case in base.cases} if base is not None else {}
-    name = min(NAME_MOST, max(len(case.case) for case in timing.cases) + 1, max(width - 50, 16)) if timing.cases else 16
+    name = (
+        min(max(NAME_MOST, width - BESIDE_NAME), max(len(case.case) for case in timing.cases) + 1, max(width - 50, 16))
+        if timing.cases
+        else 16
+    )
     lines.append(_head(timing, name, width))
     lines += [_case(case, before.get(case.case), name, width) for case in timing.cases]
     lines += [(), *_conditions(timing)]

@@ -37,6 +37,8 @@ _CANDIDATE: dict[str, tuple[str, str]] = {
 
 def candidate_mark(state: RunState, candidate: Candidate) -> tuple[str, str]:
     """Glyph and role of a candidate among others: the best stands out, the others have their verdict's."""
+    if is_unfinished(state, candidate):
+        return g.NONE, "dim"
     return (g.BEST, "accent") if candidate.id == state.best_id else verdict_mark(candidate)
 
 
@@ -55,13 +57,24 @@ def is_suspicious(candidate: Candidate) -> bool:
 
 
 def in_work(state: RunState, candidate: Candidate) -> bool:
-    """Whether the candidate's pull has not ended."""
+    """Whether the candidate is being judged: its pull has not ended, nor has the run."""
+    return state.status != "stopped" and _without_end(state, candidate)
+
+
+def is_unfinished(state: RunState, candidate: Candidate) -> bool:
+    """Whether the run ended before the candidate was judged; it is judged when the run is continued."""
+    return state.status == "stopped" and _without_end(state, candidate)
+
+
+def _without_end(state: RunState, candidate: Candidate) -> bool:
     pull = state.pulls.get(candidate.pull)
     return pull is not None and not pull.ended and candidate.status in ("generated", "compiled", "verified")
 
 
 def status_word(state: RunState, candidate: Candidate) -> str:
     """One or two words: the verdict, or what is being done."""
+    if is_unfinished(state, candidate):
+        return "unfinished"
     if candidate.timing is None and candidate.status in ("generated", "compiled", "verified"):
         progress = state.progress
         if progress is not None and progress.candidate_id == candidate.id and in_work(state, candidate):
