@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kbtui.config import MOST_PULLS, MOST_WHOLE
 from kbtui.engine.plan import judge, next_pull
 from kbtui.engine.stops import pulls_without_gain
 from kbtui.errors import UsageError
@@ -153,18 +154,21 @@ def _set_budget(state: RunState, _: Policy, command: c.SetBudget) -> Answer:
     parts = []
     if command.iterations is not None:
         _require(command.iterations >= 1, f"{command.iterations} iterations: a run needs at least 1")
+        _require(command.iterations <= MOST_PULLS, f"{command.iterations} iterations: at most {MOST_PULLS:,}")
         parts.append(f"{plural(command.iterations, 'pull')}, {state.pulls_ended} done")
     if command.budget_usd is not None:
         _require(command.budget_usd >= 0, f"{command.budget_usd} dollars: a budget cannot be negative")
         parts.append(f"${command.budget_usd:.2f}, ${state.cost_usd:.2f} spent")
     if command.tokens is not None:
         _require(command.tokens >= 1, f"{command.tokens} tokens: a budget needs at least 1")
+        _require(command.tokens <= MOST_WHOLE, f"{command.tokens} tokens: at most {MOST_WHOLE:,}")
         parts.append(f"{plural(command.tokens, 'token')}, {state.tokens:,} spent")
     if command.minutes is not None:
         _require(command.minutes > 0, f"{command.minutes:g} minutes: a run needs some time")
         parts.append(f"{command.minutes:g} minutes, {state.elapsed / 60:.1f} gone")
     if command.patience is not None:
         _require(command.patience >= 1, f"{command.patience} pulls without a gain: a run needs at least 1")
+        _require(command.patience <= MOST_PULLS, f"{command.patience} pulls without a gain: at most {MOST_PULLS:,}")
         parts.append(f"{plural(command.patience, 'pull')} without a gain, {pulls_without_gain(state)} so far")
     event = e.BudgetChanged(
         by=command.by,

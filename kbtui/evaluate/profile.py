@@ -218,7 +218,9 @@ class Gpm:
             for index in range(len(wanted))
         ]
         known = [value for value in values[:-1] if value is not None]
-        return (max(known) if known else None), values[-1]
+        busiest, dram = (max(known) if known else None), values[-1]
+        # a kernel runs: where nothing is busy, the counters were not refreshed in time
+        return (None, None) if not busiest and not dram else (busiest, dram)
 
 
 def _number(value: float) -> float | None:

@@ -341,6 +341,8 @@ async def test_the_budget_can_be_changed_and_ends_the_run() -> None:
         assert "say how many" in await here.refused(c.SetBudget(by=ME))
         assert "at least 1" in await here.refused(c.SetBudget(by=ME, tokens=0))
         assert "some time" in await here.refused(c.SetBudget(by=ME, minutes=0.0))
+        assert "at most 1,000,000,000" in await here.refused(c.SetBudget(by=ME, iterations=10**20))
+        assert "at most" in await here.refused(c.SetBudget(by=ME, tokens=2**63))
         text = await here.tell(c.SetBudget(by=ME, tokens=5000, minutes=2.5, patience=900))
         assert text.startswith("the run may use 5,000 tokens, 10 spent and 2.5 minutes, 0.0 gone and 900 pulls without")
         assert (here.state.budget_tokens, here.state.budget_s, here.state.patience) == (5000, 150.0, 900)

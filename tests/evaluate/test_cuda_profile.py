@@ -159,6 +159,13 @@ def test_what_is_no_number_is_none():
     assert Gpm(FakeNvml({5: 12.0, 10: float("nan")}), "GPU-abc").read(lambda _: None) == (12.0, None)
 
 
+@pytest.mark.parametrize(
+    ("pipe", "dram", "read"), [(0.0, 0.0, (None, None)), (0.0, 88.0, (0.0, 88.0)), (90.0, 0.0, (90.0, 0.0))]
+)
+def test_where_nothing_is_busy_nothing_is_known(pipe, dram, read):
+    assert Gpm(FakeNvml({5: pipe, 10: dram}), "GPU-abc").read(lambda _: None) == read
+
+
 def test_a_device_without_gpm_says_so_and_is_let_go():
     nvml = FakeNvml({}, supported=False)
     with pytest.raises(GpmUnavailable, match="no GPM counters"):
