@@ -26,8 +26,15 @@ if TYPE_CHECKING:
 
 
 OF_ONE_LANE = 12
-_TO_COME: dict[str, list[Candidate]] = {}
-"""Candidates of the collected tests by problem, in their order: what a lane compiles ahead."""
+_TO_COME: dict[tuple[str, str], list[Candidate]] = {}
+"""Candidates of the collected tests by file and problem, in their order: what a lane compiles ahead. By file, since the tests
+of another may well run in another process, which compiles them itself."""
+_RUNNING: list[str] = [""]
+"""The file of the test that runs."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _RUNNING[0] = str(item.path)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"{_problem(item)} {seen[_problem(item)] // OF_ONE_LANE}"))
             seen[_problem(item)] += 1
         if item.get_closest_marker("gpu") is None and (candidate := _candidate(item)) is not None:
-            _TO_COME.setdefault(_problem(item), []).append(candidate)
+            _TO_COME.setdefault((str(item.path), _problem(item)), []).append(candidate)
     for at, item in zip(places, ours, strict=True):
         items[at] = item
 
@@ -65,7 +72,7 @@ def _judges(device: str, folder: Path) -> Iterator[Judges]:
     def judge(problem: str) -> Judge:
         if problem not in opened:
             close()
-            to_come = _TO_COME.get(problem, []) if device == "cpu" else []
+            to_come = _TO_COME.get((_RUNNING[0], problem), []) if device == "cpu" else []
             opened[problem] = sys.modules[_NAME].Judge(problem, device, folder / Path(problem).name, to_come)
         return opened[problem]
 
