@@ -12,7 +12,6 @@ import secrets
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -200,11 +199,9 @@ class CudaLane(Lane):
 
     def _compile_order(self, source: str) -> JobOrder:
         """Into the cache that its processes on the device read: what is compiled here need not be compiled there."""
-        order = self._jobs.order("compile", source, self._compile_parameters(), self._spec.deadline_s)
+        parameters = {**facts.compile_parameters(self._info, len(self._keys)), "build_launchers": True}
+        order = self._jobs.order("compile", source, parameters, self._spec.deadline_s)
         return msgspec.structs.replace(order, device="cpu")
-
-    def _compile_parameters(self) -> dict[str, Any]:
-        return {**facts.compile_parameters(self._info, len(self._keys)), "build_launchers": True}
 
     def _warm(self, order: JobOrder, keys: Sequence[wire.CaseKey]) -> bool:
         """Compile what these cases launch, on several processors at once: what needs it next finds it in the cache, and would
@@ -216,14 +213,9 @@ class CudaLane(Lane):
         parts = [part for at in range(share) if (part := calls[at::share])]
         if len(parts) < 2:
             return True
-        parameters = self._compile_parameters()
+        warming = msgspec.structs.replace(order, kind="warm", deadline_s=WARM_DEADLINE_S)
         return self._compilers.warm(
-            [
-                msgspec.structs.replace(
-                    order, kind="warm", parameters={**parameters, "calls": part}, deadline_s=WARM_DEADLINE_S
-                )
-                for part in parts
-            ]
+            [msgspec.structs.replace(warming, parameters={**order.parameters, "calls": part}) for part in parts]
         )
 
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:

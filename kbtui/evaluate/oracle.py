@@ -97,8 +97,7 @@ class Oracle:
             "too_much": [key.fields for key in too_much],
             "unchecked_dtypes": list(unchecked_dtypes),
         }
-        plan = msgspec.convert(self._ask({"plan": body})[0], wire.Plan)
-        return msgspec.structs.replace(plan, notes=(*plan.notes, *self.remarks))
+        return msgspec.convert(self._ask({"plan": body})[0], wire.Plan)
 
     def describe(self, key: wire.CaseKey) -> dict[str, Any]:
         """{"arguments": [...]} without values, as a candidate is answered. Raises EnvironmentFailure or ProblemError.

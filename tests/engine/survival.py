@@ -386,12 +386,18 @@ def lane_lost(trial: Trial) -> None:
     trial.finish()
 
 
-def one_device_lost(trial: Trial) -> None:
-    """One of several devices fails in the middle of a job: the run goes on with the others by itself."""
+def _with_a_failing_device(trial: Trial) -> Child:
+    """The run process, started; a device of its fails in the middle of a job."""
     device = trial.rng.choice(trial.devices.split(","))
     where = (device, trial.rng.choice(("compile", "verify", "time")), trial.rng.randint(1, 5))
     child = trial.start(fail_on={where: EnvironmentFailure("the driver is gone")})
     trial.notes.append(f"it fails at {where}")
+    return child
+
+
+def one_device_lost(trial: Trial) -> None:
+    """One of several devices fails in the middle of a job: the run goes on with the others by itself."""
+    child = _with_a_failing_device(trial)
     assert child.wait() == 0
     trial.ended(child)
     dropped = [event for event in journal(trial.run_id) if isinstance(event, e.PullDropped)]
@@ -401,10 +407,7 @@ def one_device_lost(trial: Trial) -> None:
 
 def one_device_lost_and_killed(trial: Trial) -> None:
     """So, and the run process is killed at some moment; the continued run tries the device again."""
-    device = trial.rng.choice(trial.devices.split(","))
-    where = (device, trial.rng.choice(("compile", "verify", "time")), trial.rng.randint(1, 5))
-    child = trial.start(fail_on={where: EnvironmentFailure("the driver is gone")})
-    trial.notes.append(f"it fails at {where}")
+    child = _with_a_failing_device(trial)
     time.sleep(trial.moment())
     child.kill()
     trial.ended(child)

@@ -24,6 +24,14 @@ class PretendedCuda:
     def spend(self, ms):
         self.now_ms += ms
 
+    def launch(self, work, captured=True):
+        """Do the work, or leave it to the graph that is captured; without `captured` on a stream that no graph sees."""
+        if self.captured is None or not captured:
+            work()
+        else:
+            self.captured.append(work)
+        self.spend(0.01)
+
     def install(self, monkeypatch):
         device = self
 
@@ -271,14 +279,7 @@ def test_the_audit_of_the_graph_sees_what_the_graph_does(monkeypatch, handed, ho
     def entry(x, factor):
         out = torch.empty_like(x)
 
-        def work():
-            torch.mul(x, factor, out=out)
-
-        if device.captured is None or not honest:
-            work()
-        else:
-            device.captured.append(work)
-        device.spend(0.01)
+        device.launch(lambda: torch.mul(x, factor, out=out), captured=honest)
         return out
 
     clock.run(Context(entry, [PREPARE, READ, {"do": "audit_graph", "case": 0, "call": 1}]))
@@ -296,14 +297,7 @@ def test_a_call_in_place_is_audited_by_a_graph_of_one_launch(monkeypatch, handed
     device.install(monkeypatch)
 
     def double_(x, factor):
-        def work():
-            x.mul_(2)
-
-        if device.captured is None or not honest:
-            work()
-        else:
-            device.captured.append(work)
-        device.spend(0.01)
+        device.launch(lambda: x.mul_(2), captured=honest)
         return x
 
     audits = [{"do": "audit", "case": 0, "call": 0}, {"do": "audit_graph", "case": 0, "call": 1}]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kbtui.evaluate.inlane.modes import DispatchMode
 from kbtui.evaluate.inlane.tensors import span_of
 
 BEFORE, AFTER = 1 << 16, 1 << 21
@@ -36,12 +36,8 @@ _ALLOCATES = (
 )
 
 
-class Fences(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
+class Fences(DispatchMode):
     """Within it tensors on `device` ("cpu" or "cuda:N") that are allocated lie between two fences."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else the first operator imports the whole of dynamo, seconds of work
 
     def __init__(self, device: str) -> None:
         super().__init__()

@@ -13,20 +13,16 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kbtui.evaluate.inlane.compute import computed
+from kbtui.evaluate.inlane.modes import DispatchMode
 
 MOST = 32
 _OUT_OF_TORCH = {"numpy": "Tensor.numpy", "tolist": "Tensor.tolist", "__array__": "Tensor.__array__"}
 """Ways to take data to where a torch mode does not see what is done with it."""
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else the first operator imports the whole of dynamo, seconds of work
-
+class _Operators(DispatchMode):
     def __init__(self, note: Callable[[str], None]) -> None:
         super().__init__()
         self._note = note

@@ -97,7 +97,8 @@ class Interpreted(Checks):
             raise CandidateFault("wrong", "addresses", str(self._watch.faults[0]))
 
     def seen(self, ctx: JobContext) -> Seen:
-        own = any(_is_own(ctx, file) for file in self._watch.files)
+        folders = _own_folders(ctx)
+        own = any(_is_own(folders, file) for file in self._watch.files)
         return Seen(tuple(sorted(self._watch.launched)), own, self._watch.accesses)
 
     def fault_for(self, error: BaseException) -> CandidateFault | None:
@@ -181,9 +182,9 @@ class OnDevice(Checks):
         return Seen(tuple(sorted(self._launched)), own, self._count)
 
 
-def _is_own(ctx: JobContext, file: str) -> bool:
-    """Whether a source file is the candidate's, or lies in the problem's folder or package."""
-    return os.path.realpath(file).startswith(_own_folders(ctx))
+def _is_own(folders: tuple[str, ...], file: str) -> bool:
+    """Whether a source file is the candidate's, or lies in the problem's folder or package: `_own_folders`."""
+    return os.path.realpath(file).startswith(folders)
 
 
 def _own_folders(ctx: JobContext) -> tuple[str, ...]:
@@ -203,7 +204,7 @@ def _own_kernels(ctx: JobContext, ours: dict[str, bool]) -> set[str]:
         if not isinstance(file, str):
             continue
         if file not in ours:
-            ours[file] = os.path.realpath(file).startswith(folders)
+            ours[file] = _is_own(folders, file)
         if ours[file]:
             names.update(filter(None, map(_kernel_name, list(vars(module).values()))))
     return names

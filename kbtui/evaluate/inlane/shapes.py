@@ -10,18 +10,15 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kbtui.evaluate.inlane.modes import DispatchMode
 
 _DYNAMO = "torch._dynamo"
 
 
-class ShapesOnly(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed by mypy
+class ShapesOnly(DispatchMode):
     """Within it new tensors of more than `most_real` elements are on the meta device: they have a shape, a dtype and strides,
     and no values. What is made of such a tensor is there too."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else the first tensor made here imports the whole of dynamo, seconds of a lane's start
 
     def __init__(self, most_real: int) -> None:
         super().__init__()
