@@ -2,6 +2,7 @@
 
     python benchmarks/main_job.py                                    on a GPU machine, below nine minutes
     python benchmarks/main_job.py --device cpu --iterations 3 --out /tmp/main-job
+    python benchmarks/main_job.py --home /tmp/kept --without-tests    the runs stay, to be looked at
 
 Steps: `kbtui doctor`, a headless run of each problem, the history asked in SQL, the tests of evaluate/ that need a GPU. Looks
 at memory of the GPU and at processes before and after. Everything goes to a data folder of its own. Writes
@@ -231,19 +232,22 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has torch and triton")
     parser.add_argument("--seconds", type=float, default=520.0, help="for everything together")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--home", type=Path, help="data folder that is kept; a temporary one without it")
+    parser.add_argument("--without-tests", action="store_true", help="they run otherwise")
     options = parser.parse_args()
     device = options.device or ("cuda:0" if has_gpu() else "cpu")
     deadline = time.monotonic() + options.seconds
     become_subreaper()
 
     before = gpu_state(device)
-    with tempfile.TemporaryDirectory() as home:
-        steps = Steps({**os.environ, "KBTUI_HOME": home, "PYTHONUNBUFFERED": "1"}, deadline)
+    with tempfile.TemporaryDirectory() as temporary:
+        steps = Steps({**os.environ, "KBTUI_HOME": str(options.home or temporary), "PYTHONUNBUFFERED": "1"}, deadline)
         versions = steps.run("versions", [options.python, "-c", VERSIONS], 120.0)
         steps.run("doctor", [sys.executable, "-m", "kbtui", "doctor", "--json", "--python", options.python], 120.0)
         runs(steps, options, device)
         rows = history(steps)
-        tests(steps)
+        if not options.without_tests:
+            tests(steps)
     left, after = descendants(), gpu_state(device)
 
     bad = trouble(steps, before, after, left)

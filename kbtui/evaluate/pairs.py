@@ -32,6 +32,10 @@ TURN_S = 0.03
 GROUP_SHARE = 0.1
 """Share of the device's memory that the inputs of the cases that are prepared together may take in one process."""
 
+FAR_SLOWER = 0.5
+"""A candidate below this speedup, in both halves of a round, is dropped after that round: no noise is so large, and its calls
+are the ones that cost most."""
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -148,7 +152,7 @@ def _rounds(
                 of.append(statistics.median(read.readings_ms))
         if sequence is not None:
             sequence.add(_round_log(blocks, plan))
-            if clearly_slower(sequence, plan.noise):
+            if clearly_slower(sequence, plan.noise) or _far_slower(blocks, plan):
                 return blocks, True
     return blocks, False
 
@@ -159,6 +163,17 @@ def _round_log(blocks: dict[int, _Blocks], plan: PairPlan) -> float:
         for number, of in blocks.items()
     ]
     return math.log(combine(pairs, plan.objective))
+
+
+def _far_slower(blocks: dict[int, _Blocks], plan: PairPlan) -> bool:
+    """Whether both halves of the last round put the candidate below FAR_SLOWER."""
+    for half in (-2, -1):
+        pairs = [
+            CasePair(plan.cases[number].weight, of.reference[half], of.candidate[half]) for number, of in blocks.items()
+        ]
+        if combine(pairs, plan.objective) >= FAR_SLOWER:
+            return False
+    return True
 
 
 def _finish_case(

@@ -228,6 +228,18 @@ def test_a_long_kernel_is_read_at_least_five_times(monkeypatch):
     assert len(read["readings_ms"]) == clock.LEAST_READINGS
 
 
+def test_a_call_of_many_milliseconds_is_called_a_few_times(monkeypatch):
+    """Of such a loser, at 60 ms a call, ninety calls took eleven seconds."""
+    orders = [PREPARE, READ, {"do": "called", "case": 0}]
+    (prepared, read, called), calls, device = played(monkeypatch, scale, orders, cost_ms=60.0)
+    assert prepared["graph"]
+    assert prepared["launches"] == 1
+    assert read["readings_ms"] == pytest.approx([60.0, 60.0], rel=0.01)
+    assert called["called_ms"] > 0
+    assert device.now_ms < 20 * 60.0
+    assert len(calls) <= 15
+
+
 def test_what_cannot_be_captured_is_called_and_says_why(monkeypatch):
     (prepared, read), calls, _ = played(monkeypatch, scale, [PREPARE, READ], capturable=False)
     assert not prepared["graph"]

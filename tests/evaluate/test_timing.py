@@ -147,6 +147,13 @@ def test_a_clear_loser_goes_during_its_first_pair(world):
     assert not any(do == "audit" for _, do, _ in world.log)
 
 
+def test_a_candidate_of_half_the_speed_goes_after_one_round(world):
+    found = measured(world, 3.0)
+    assert (found.verdict, found.pairs) == ("slower", 1)
+    assert found.ratio == pytest.approx(1 / 3, rel=0.05)
+    assert sum(name == "candidate" for name, do, case in world.log if do == "read" and case == 0) == 2
+
+
 def test_equal_kernels_are_not_told_apart(monkeypatch):
     verdicts = []
     for seed in range(60):

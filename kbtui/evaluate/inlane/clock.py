@@ -34,6 +34,10 @@ MOST_LAUNCHES = 100
 LEAST_READINGS = 5
 MOST_READINGS = 200
 CALLED = 20
+LONG_S = 5e-3
+"""A call of so long settles within itself and is read well by few readings: it is warmed up by one call, not DROPPED_CALLS."""
+CALLED_S = 0.05
+"""Time after which the calls of `called` are enough, however few they are (at least two)."""
 
 
 @dataclass
@@ -48,6 +52,12 @@ class Prepared:
     """What the captured calls returned: their memory is the graph's and must not be given to others."""
     in_place: bool = False
     """A call writes to its inputs, as the audit saw: the timed graph does so once for every launch in it."""
+    call_s: float = 0.0
+    """Device seconds of one call, about; 0.0 while unknown."""
+
+    @property
+    def long(self) -> bool:
+        return self.call_s >= LONG_S
 
 
 def run(ctx: JobContext) -> dict[str, Any]:
@@ -128,9 +138,11 @@ class Bench:
             self._entry(*inputs)
         torch.cuda.synchronize()
         _reverse(inputs)
-        estimate = self._seconds_of(lambda: self._entry(*inputs), calls=5)
+        estimate = self._seconds_of(lambda: self._entry(*inputs), calls=1)
+        if estimate < LONG_S:
+            estimate = self._seconds_of(lambda: self._entry(*inputs), calls=5)
         launches = 1 if self._cold else min(MOST_LAUNCHES, max(1, math.ceil(READING_S / estimate)))
-        prepared = Prepared(inputs, launches)
+        prepared = Prepared(inputs, launches, call_s=estimate)
         self._capture(prepared)
         if prepared.graph is not None and not self._cold:
             self._lengthen(prepared)
@@ -170,7 +182,8 @@ class Bench:
 
     def _lengthen(self, prepared: Prepared) -> None:
         """Put more launches into the graph where the first estimate was the wrapper's CPU time and not the device's."""
-        one = self._seconds_of(lambda: self._once(prepared), calls=3) / prepared.launches
+        one = self._seconds_of(lambda: self._once(prepared), calls=1 if prepared.long else 3) / prepared.launches
+        prepared.call_s = one
         wanted = min(MOST_LAUNCHES, math.ceil(READING_S / one))
         if wanted > 1.5 * prepared.launches:
             prepared.launches = wanted
@@ -188,17 +201,21 @@ class Bench:
             self._entry(*prepared.inputs)
 
     def _warm(self, prepared: Prepared) -> None:
-        for _ in range(math.ceil(DROPPED_CALLS / prepared.launches)):
+        for _ in range(1 if prepared.long else math.ceil(DROPPED_CALLS / prepared.launches)):
             self._once(prepared)
 
     def _read(self, prepared: Prepared, seconds: float) -> dict[str, Any]:
-        """Readings of the time of one call in ms, at least LEAST_READINGS and for about `seconds` of device time."""
+        """Readings of the time of one call in ms, for about `seconds` of device time: at least LEAST_READINGS, or two of a
+        long call, whose blocks agree as well."""
         self._warm(prepared)
         torch.cuda.synchronize()
         readings: list[float] = []
         spent = 0.0
-        while len(readings) < LEAST_READINGS or (spent < seconds and len(readings) < MOST_READINGS):
-            events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(5)]
+        least = 2 if prepared.long else LEAST_READINGS
+        while len(readings) < least or (spent < seconds and len(readings) < MOST_READINGS):
+            events = [
+                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(least)
+            ]
             for start, end in events:
                 if self._cold:
                     self._flush()
@@ -230,14 +247,15 @@ class Bench:
 
     def _called(self, prepared: Prepared) -> dict[str, Any]:
         """The time of one plain call of the wrapper, CPU work included, in ms."""
-        for _ in range(DROPPED_CALLS):
+        for _ in range(1 if prepared.long else DROPPED_CALLS):
             self._entry(*prepared.inputs)
         torch.cuda.synchronize()
+        calls = max(2, min(CALLED, math.ceil(CALLED_S / prepared.call_s))) if prepared.call_s else CALLED
         began = time.perf_counter()
-        for _ in range(CALLED):
+        for _ in range(calls):
             self._entry(*prepared.inputs)
         torch.cuda.synchronize()
-        return {"called_ms": 1e3 * (time.perf_counter() - began) / CALLED}
+        return {"called_ms": 1e3 * (time.perf_counter() - began) / calls}
 
     def _loop(self, prepared: Prepared, seconds: float) -> dict[str, Any]:
         """Keep the device busy with the case for `seconds`, for whoever samples its counters."""
