@@ -18,6 +18,7 @@ from kbtui.errors import ProblemError
 from kbtui.evaluate import selftest, wire
 from kbtui.evaluate.checks import TOO_MUCH, BaselineCheck, CandidateCheck
 from kbtui.evaluate.inlane.calls import AUDITED, ONCE, TWICE
+from kbtui.evaluate.inlane.faults import NO_DEVICE
 from kbtui.evaluate.job import JobOrder, Outcome, Responder
 from kbtui.evaluate.lane import HIDDEN
 from kbtui.evaluate.oracle import Oracle
@@ -33,7 +34,7 @@ RunJob = Callable[[JobOrder, Responder, Report | None], Outcome]
 DEADLINE_FACTOR = 10.0
 """A candidate may take so many times as long as the baseline on the same cases, beyond `Surroundings.patience_s`."""
 LARGEST_BLOCK = 1 << 16
-BEFORE_CASES = ("start", "load")
+BEFORE_CASES = ("start", "load", NO_DEVICE)
 """Stages in which a process has not come to any case yet."""
 ALL_TOO_MUCH = "every case is too much work for the interpreter"
 MOST_CHOICES = 4
@@ -211,7 +212,7 @@ class Verifier:
         while keys:
             check = BaselineCheck(self._oracle, keys)
             order = self._order(self._given.baseline_source, [ONCE] * len(keys), self._given.baseline_parameters)
-            outcome = self._run_job(order, check.respond, report)
+            outcome = self._run(order, check.respond, report)
             if outcome.kind == "cancelled":
                 return
             self._passed.update(check.passed)
@@ -277,7 +278,7 @@ class Verifier:
         order = msgspec.structs.replace(
             order, deadline_s=min(self._given.deadline_s, self._given.patience_s + DEADLINE_FACTOR * seconds)
         )
-        outcome = self._run_job(order, check.respond, report)
+        outcome = self._run(order, check.respond, report)
         if check.verdict is not None:
             return check.verdict
         if outcome.kind != "done":
@@ -303,6 +304,13 @@ class Verifier:
             worst_case=check.worst,
             not_checked=notes,
         )
+
+    def _run(self, order: JobOrder, respond: Responder, report: Report) -> Outcome:
+        """Run a job, once more when CUDA did not start in its process: nothing of the candidate had run then."""
+        outcome = self._run_job(order, respond, report)
+        if outcome.kind == "fault" and outcome.stage == NO_DEVICE:
+            outcome = self._run_job(order, respond, report)
+        return outcome
 
     def _order(self, source: str, calls: Sequence[Sequence[str]], parameters: Mapping[str, Any]) -> JobOrder:
         given = self._given

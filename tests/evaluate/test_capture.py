@@ -220,6 +220,10 @@ stream = torch.cuda.Stream()
 with torch.cuda.stream(stream), torch.cuda.device(x.device):
     event = torch.cuda.Event(enable_timing=True)
     event.record()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
+    held = x * 1
+graph.replay()
 torch.cuda.synchronize()
 triton.testing.do_bench(lambda: None)"""
     compilation, fault = compiled(run_compile, in_entry(code.strip()))

@@ -86,6 +86,10 @@ def test_events_of_others_are_not_the_candidates(tmp_path: Path) -> None:
         ("torch.zeros(4, 4).fill_(1.0)", ""),
         ("torch.arange(8).cumsum(0)", ""),
         ("x[0, 0] * 2", ""),
+        ("[float(one) for one in x.view(16)]", ""),
+        ("many = torch.rand(100); [float(many[at]) for at in range(100)]", "Python, element by element,"),
+        ("many = torch.rand(100); [many[at] + 1 for at in range(100)]", "Python, element by element,"),
+        ("indices = torch.arange(100); [int(indices[at]) for at in range(100)]", ""),
         ("run_in_thread(lambda: x.exp())", "torch.exp"),
     ],
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from triton.runtime.jit import JITFunction
 
-from kbtui.evaluate.inlane import verify
+from kbtui.evaluate.inlane import device, verify
 from kbtui.evaluate.inlane.candidate import CandidateFault
 from kbtui.evaluate.inlane.faults import formatted, one_line, said
 from kbtui.evaluate.inlane.integrity import Integrity, refuse_tampering
@@ -66,7 +66,7 @@ def run(ctx: JobContext) -> dict[str, Any]:
     Asks "turn" with the result of the last one and does what the answer says: {"do": "prepare" | "read" | "burst" |
     "called" | "loop" | "audit" | "audit_graph" | "drop", "case": number, ...} or {"do": "end"}. Reply: {"turns": number}.
     """
-    torch.cuda.set_device(ctx.device)
+    device.begin(ctx.device)
     guard = Integrity(ctx.folder / "kernel.py", (JITFunction,))
     entry = ctx.load()
     refuse_tampering(guard, "load")

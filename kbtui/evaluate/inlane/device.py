@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kbtui.evaluate.inlane.candidate import CandidateFault
+from kbtui.evaluate.inlane.faults import NO_DEVICE, formatted, one_line
 from kbtui.evaluate.inlane.gpus import VISIBLE
 
 if TYPE_CHECKING:
@@ -44,6 +46,18 @@ def run(ctx: JobContext) -> dict[str, Any]:
         "shared_limit_bytes": _shared_limit(),
         "peaks": _peaks(ctx.device) if ctx.parameters["measure"] else {},
     }
+
+
+def begin(device: str) -> None:
+    """Make `device` the current one and bring CUDA up, before anything of a candidate runs: a driver that does not answer is
+    then nobody's fault. Raises CandidateFault("unknown", "device") with what CUDA said."""
+    try:
+        torch.cuda.set_device(device)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, AttributeError) as error:  # the latter from a torch without CUDA
+        raise CandidateFault(
+            "unknown", NO_DEVICE, f"CUDA did not start: {one_line(error)}", formatted(error)
+        ) from error
 
 
 def _require(device: str) -> None:

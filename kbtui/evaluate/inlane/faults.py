@@ -15,6 +15,8 @@ from collections.abc import Iterator
 
 from kbtui.evaluate.inlane.bootstrap import PACKAGE
 
+NO_DEVICE = "device"
+"""Stage of a process in which CUDA did not start, before anything of a candidate ran."""
 COMPILE, CALL = "compile", "call"
 """Stages of a failure: in Triton's compiler, or in the candidate's entry around a kernel."""
 DETAIL_CHARACTERS = 8192

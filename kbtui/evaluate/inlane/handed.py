@@ -1,6 +1,7 @@
 """What a call asks of torch itself, seen at run time: the static look cannot follow `getattr` and its like.
 
-Only computations on data count, not arithmetic on shapes and indices, nor what happens inside a launch.
+Only computations on data count, not arithmetic on shapes and indices, nor what happens inside a launch. Single numbers of a
+tensor (a scale, an epsilon) are no data, unless a call goes through many of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from kbtui.evaluate.inlane.compute import computed
 from kbtui.evaluate.inlane.modes import DispatchMode
 
 MOST = 32
+MANY = 64
+"""Single numbers of tensors that a call may read or compute with; whoever does so with more computes element by element."""
+ELEMENTS = "Python, element by element,"
+_READ = "aten::_local_scalar_dense"
+"""What `float(x[i])` and `x[i].item()` come to."""
 _OUT_OF_TORCH = {"numpy": "Tensor.numpy", "tolist": "Tensor.tolist", "__array__": "Tensor.__array__"}
 """Ways to take data to where a torch mode does not see what is done with it."""
 
@@ -26,12 +32,20 @@ class _Operators(DispatchMode):
     def __init__(self, note: Callable[[str], None]) -> None:
         super().__init__()
         self._note = note
+        self._single = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = computed(func._schema.name)
-        if name and any(map(_is_data, _flat((*args, *kwargs.values())))):
-            self._note(f"torch.{name}")
+        operator = func._schema.name
+        name = computed(operator)
+        if name or operator == _READ:
+            values = list(_flat((*args, *kwargs.values())))
+            if name and any(map(_is_data, values)):
+                self._note(f"torch.{name}")
+            elif any(map(_is_one_number, values)):
+                self._single += 1
+                if self._single > MANY:
+                    self._note(ELEMENTS)
         return func(*args, **kwargs)
 
 
@@ -57,9 +71,15 @@ def _flat(values: Any) -> Iterator[Any]:
 
 def _is_data(value: Any) -> bool:
     """A tensor of more than one number that is no index."""
-    if not isinstance(value, torch.Tensor) or value.numel() < 2:
-        return False
-    return value.is_floating_point() or value.is_complex() or value.dtype in (torch.int8, torch.uint8)
+    return isinstance(value, torch.Tensor) and value.numel() > 1 and _is_no_index(value)
+
+
+def _is_one_number(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 1 and _is_no_index(value)
+
+
+def _is_no_index(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in (torch.int8, torch.uint8)
 
 
 @contextlib.contextmanager

@@ -100,6 +100,44 @@ class _Stream:
         return event if event is not None else _Event()
 
 
+class _Graph:
+    """What is captured runs at once, and a replay does nothing more: what a wrapper launches is asked here, not how often."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def capture_begin(self, *_: Any, **__: Any) -> None:
+        """Nothing is captured."""
+
+    def capture_end(self) -> None:
+        """Nothing is captured."""
+
+    def instantiate(self) -> None:
+        """Nothing was captured."""
+
+    def replay(self) -> None:
+        """Nothing was captured."""
+
+    def reset(self) -> None:
+        """Nothing was captured."""
+
+    def pool(self) -> tuple[int, int]:
+        return 0, 0
+
+
+class _Capture:
+    """`torch.cuda.graph`."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        """What follows runs as it would otherwise."""
+
+    def __exit__(self, *_: object) -> None:
+        """It has run."""
+
+
 def _answers(properties: dict[str, Any], capability: tuple[int, int]) -> dict[str, Any]:
     described = SimpleNamespace(
         name=properties["name"],
@@ -133,6 +171,9 @@ def _answers(properties: dict[str, Any], capability: tuple[int, int]) -> dict[st
         "set_stream": lambda *_: None,
         "Stream": _Stream,
         "Event": _Event,
+        "CUDAGraph": _Graph,
+        "graph": _Capture,
+        "graph_pool_handle": lambda: (0, 0),
         "empty_cache": lambda: None,
         "is_current_stream_capturing": lambda: False,
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kbtui.evaluate.inlane import handover
+from kbtui.evaluate.inlane import device, handover
 from kbtui.evaluate.inlane.calls import FRESH, IDLE
 from kbtui.evaluate.inlane.candidate import CandidateFault, JobContext
 from kbtui.evaluate.inlane.faults import CALL
@@ -38,6 +38,8 @@ def run(ctx: JobContext) -> dict[str, Any]:
     Sends one message "outputs" per call and stops when told to. Reply: {"calls": number}.
     Raises CandidateFault for what the candidate does wrong by itself.
     """
+    if ctx.device != "cpu":
+        device.begin(ctx.device)
     checks: Checks = Interpreted(int(ctx.parameters.get("most_accesses", 0))) if interpreting() else OnDevice()
     guard = Integrity(ctx.folder / "kernel.py", checks.watched)
     with _pretending(ctx.parameters.get("pretend")):
