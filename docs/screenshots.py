@@ -23,7 +23,7 @@ from kbtui.tui.screenshot import screen_svg
 from kbtui.tui.terminal import Terminal
 
 HERE = Path(__file__).resolve().parent
-JOURNAL = HERE.parent / "tests" / "data" / "softmax.jsonl"
+JOURNAL = HERE.parent / "tests" / "data" / "matmul-h200.jsonl"
 PICTURES = HERE / "pictures"
 LARGEST = 96 * 1024
 """Bytes of a picture: they live in the repository."""

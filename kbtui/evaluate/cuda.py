@@ -55,6 +55,7 @@ NOT_CHECKED = (
 MOST_WARMING = 8
 """Processes that compile the cases of one candidate, at most half of the processors over all lanes of the run."""
 WARM_DEADLINE_S = 20.0
+SLOW_COMPILE_S = 5.0
 PAIR_S, PAIR_CASE_S = 60.0, 30.0
 """Deadline of a process of a pair: this, and this for each case (inputs, compile, tuning and its share of turns)."""
 
@@ -71,6 +72,8 @@ class CudaLane(Lane):
         self._jobs = DeviceJobs(spec, self._problem, self._cancelled)
         self._source = ""
         self._last_boundary: tuple[wire.CaseKey, ...] = ()
+        self._slow: dict[int, float] = {}
+        """Seconds of compiling by hash of the source, of those that take more than SLOW_COMPILE_S."""
         self._gpu: Gpu | None = None
         self._closed = False
 
@@ -195,7 +198,10 @@ class CudaLane(Lane):
             if not self._warm(order, [key for key in boundary if key not in guessed]):
                 return failed_compilation(Outcome(kind="cancelled", reason="cancelled"))
             self._last_boundary = boundary
-        return msgspec.structs.replace(found, seconds=clock.monotonic() - began)
+        seconds = clock.monotonic() - began
+        if seconds > SLOW_COMPILE_S:
+            self._slow[hash(source)] = seconds
+        return msgspec.structs.replace(found, seconds=seconds)
 
     def _compile_order(self, source: str) -> JobOrder:
         """Into the cache that its processes on the device read: what is compiled here need not be compiled there."""
@@ -221,7 +227,7 @@ class CudaLane(Lane):
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
         with self._checking(report):
-            return self._verifier.verify(source, kernels, report)
+            return self._verifier.verify(source, kernels, report, compile_s=self._slow.get(hash(source), 0.0))
 
     # timing
 
@@ -234,7 +240,8 @@ class CudaLane(Lane):
             if one:
                 self._warm(self._compile_order(one), hidden)
         with self._checking(report):
-            return self._verifier.confirm(source, kernels, salt, report)
+            slow = self._slow.get(hash(source), 0.0)
+            return self._verifier.confirm(source, kernels, salt, report, compile_s=slow)
 
     def selftest(self, report: Report) -> SelfTest:
         with self._checking(report):

@@ -33,6 +33,9 @@ RunJob = Callable[[JobOrder, Responder, Report | None], Outcome]
 
 DEADLINE_FACTOR = 10.0
 """A candidate may take so many times as long as the baseline on the same cases, beyond `Surroundings.patience_s`."""
+COMPILE_FACTOR = 3.0
+"""And so many times as long as it took to compile: shapes that were not compiled ahead in time compile on the way, and a compiler
+that is slow (registers that spill) is not a candidate that hangs."""
 LARGEST_BLOCK = 1 << 16
 BEFORE_CASES = ("start", "load", NO_DEVICE)
 """Stages in which a process has not come to any case yet."""
@@ -81,8 +84,10 @@ class Verifier:
         self._failed: dict[wire.CaseKey, Verification] = {}
         self._boundaries: dict[tuple[int, ...], tuple[wire.CaseKey, ...]] = {}
 
-    def verify(self, source: str, kernels: Sequence[KernelFacts], report: Report) -> Verification:
-        """The verdict on a candidate that compiled. Raises EnvironmentFailure and ProblemError."""
+    def verify(
+        self, source: str, kernels: Sequence[KernelFacts], report: Report, *, compile_s: float = 0.0
+    ) -> Verification:
+        """The verdict on a candidate that compiled, which took `compile_s`. Raises EnvironmentFailure and ProblemError."""
         began = clock.monotonic()
         is_baseline = source == self._given.baseline_source
         findings = [] if is_baseline else static_policy(source, self._given.baseline_source, self._given.entry)
@@ -100,7 +105,11 @@ class Verifier:
                 return self._nothing_passes(keys, is_baseline)
             if is_baseline and keys[0] in self._failed and self._failed[keys[0]].verdict != "unknown":
                 return self._failed[keys[0]]
-            found = self._passed_baseline(usable) if is_baseline else self._check(source, kernels, usable, report)
+            found = (
+                self._passed_baseline(usable)
+                if is_baseline
+                else self._check(source, kernels, usable, report, compile_s)
+            )
             if self._given.baseline_source or found.reason != ALL_TOO_MUCH:
                 break
             self._too_much(usable)
@@ -109,7 +118,9 @@ class Verifier:
             found, not_checked=tuple(dict.fromkeys(notes)), seconds=clock.monotonic() - began
         )
 
-    def confirm(self, source: str, kernels: Sequence[KernelFacts], salt: int, report: Report) -> Verification:
+    def confirm(
+        self, source: str, kernels: Sequence[KernelFacts], salt: int, report: Report, *, compile_s: float = 0.0
+    ) -> Verification:
         """The verdict on a candidate that `verify` passed, on shapes and values that nothing has seen: `salt` draws them.
 
         Raises EnvironmentFailure and ProblemError.
@@ -120,7 +131,9 @@ class Verifier:
         self._learn(keys, report)
         usable = [key for key in keys if key in self._passed]
         found = (
-            self._check(source, (), usable, report) if usable else self._unknown("no hidden case can be checked", ())
+            self._check(source, (), usable, report, compile_s)
+            if usable
+            else self._unknown("no hidden case can be checked", ())
         )
         for key in keys:  # they are drawn once
             self._passed.pop(key, None)
@@ -268,16 +281,20 @@ class Verifier:
     # candidates
 
     def _check(
-        self, source: str, kernels: Sequence[KernelFacts], keys: Sequence[wire.CaseKey], report: Report
+        self,
+        source: str,
+        kernels: Sequence[KernelFacts],
+        keys: Sequence[wire.CaseKey],
+        report: Report,
+        compile_s: float,
     ) -> Verification:
         # several calls on the first ones: they must agree, and show what keeps results or never wrote them
         calls = [*self._given.audits, *[ONCE] * len(keys)][: len(keys)]
         check = CandidateCheck(self._oracle, keys, self._passed, calls)
         seconds = sum(self._passed[key].seconds for key in keys)
         order = self._order(source, calls, self._given.parameters)
-        order = msgspec.structs.replace(
-            order, deadline_s=min(self._given.deadline_s, self._given.patience_s + DEADLINE_FACTOR * seconds)
-        )
+        allowed = self._given.patience_s + DEADLINE_FACTOR * seconds + COMPILE_FACTOR * compile_s
+        order = msgspec.structs.replace(order, deadline_s=min(self._given.deadline_s, allowed))
         outcome = self._run(order, check.respond, report)
         if check.verdict is not None:
             return check.verdict

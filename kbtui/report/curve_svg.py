@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from kbtui.state.counting import iterations_by_pull
+from kbtui.state.counting import iteration_of, iterations_by_pull
 from kbtui.state.run_state import RunState
 from kbtui.text import plural
 from kbtui.tui.views.numbers import speed_of_light
@@ -21,7 +21,7 @@ def curve_svg(state: RunState) -> str:
     at = iterations_by_pull(state)
     reached = max(at.values())
     trials = [
-        (at.get(candidate.pull, 0), value, candidate.id)
+        (iteration_of(state, candidate, at), value, candidate.id)
         for candidate in state.candidates.values()
         if candidate.correct and (value := _value(candidate.ratio, candidate.estimate)) is not None
     ]

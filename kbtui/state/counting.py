@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbtui.state.run_state import Pull, RunState
+from kbtui.state.run_state import Candidate, Pull, RunState
 
 
 def counts(pull: Pull) -> bool:
@@ -23,3 +23,11 @@ def iterations_by_pull(state: RunState) -> dict[int, int]:
         used += counts(pull) and (pull.ended or not over)
         out[number] = used
     return out
+
+
+def iteration_of(state: RunState, candidate: Candidate, at: dict[int, int]) -> int:
+    """Where a candidate stands among the iterations `at` (`iterations_by_pull`): those of its own pull or, for a version that
+    belongs to none (a person's, a dispatch), of the candidates before it."""
+    if candidate.pull:
+        return at.get(candidate.pull, 0)
+    return max((at.get(one.pull, 0) for one in state.candidates.values() if one.id < candidate.id), default=0)

@@ -45,6 +45,11 @@ class Gpm:
         finally:
             self._free(previous)
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the next `read` is the first of two that it takes for a value."""
+        return not self._unsupported and self._previous is None
+
     def forget(self) -> None:
         """Drop the last sample: what lies between it and the next is not of interest (a pause)."""
         if self._previous is not None:

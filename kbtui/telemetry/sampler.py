@@ -69,8 +69,7 @@ class Sampler:
     def _sample_forever(self) -> None:
         last_absence: dict[str, str] = {}
         while not self._ended.is_set():
-            with self._reading:
-                sample = None if self._paused else self._session.sample()
+            sample = self._next_sample()
             if sample is not None and (sample.values or sample.missing != last_absence):
                 last_absence = {} if sample.values else sample.missing
                 self._callback(sample)
@@ -78,6 +77,20 @@ class Sampler:
             self._ended.wait(self._period_s if present else RETRY_S)
         with self._reading:
             self._session.close()
+
+    def _next_sample(self) -> GpuSampled | None:
+        """A sample, or None in a pause. The first one after a pause takes two looks: pauses come every few seconds, and
+        GPM only knows what was between two."""
+        sample = None
+        for _ in range(2):
+            with self._reading:
+                if self._paused:
+                    return sample
+                fresh = self._session.fresh
+                sample = self._session.sample()
+            if not fresh or not sample.values or self._ended.wait(_GPM_WINDOW_S):
+                break
+        return sample
 
 
 def read_once(device: str, nvml: Nvml = None) -> GpuSampled:
@@ -117,6 +130,11 @@ class _Session:
             missing={**counters.missing, **missing},
             reasons=counters.reasons,
         )
+
+    @property
+    def fresh(self) -> bool:
+        """Whether GPM has nothing yet to compare the next look with."""
+        return self._gpm is None or self._gpm.fresh
 
     def forget(self) -> None:
         if self._gpm is not None:

@@ -114,6 +114,10 @@ async def test_the_share_of_light_is_by_objective_and_weight(objective: str, sha
     assert state.best.timing is not None
     state.best.timing = msgspec.structs.replace(state.best.timing, cases=times)
     assert share_of_light(state) == pytest.approx(share)
+    # faster than the memory allows, out of the L2 cache: at its limit, and no further
+    cached = (*times[:1], CaseTiming(case="b", ms=4.0, floor_ms=9.0))
+    state.best.timing = msgspec.structs.replace(state.best.timing, cases=cached)
+    assert share_of_light(state) == pytest.approx(share)
     unknown = (*times[:1], CaseTiming(case="b", ms=4.0, floor_ms=0.0))
     state.best.timing = msgspec.structs.replace(state.best.timing, cases=unknown)
     assert share_of_light(state) is None

@@ -40,10 +40,27 @@ def test_a_lane_that_verified_nothing_yet_learns_the_contract(tmp_path: Path) ->
         lane.close()
 
 
+def deadlines(lane: CpuLane, source: str, compile_s: float = 0.0) -> float:
+    """What the check of a candidate is given, in seconds."""
+    verifier, found = lane._verifier, []
+    run_job = verifier._run_job
+
+    def noting(order, respond, report):
+        found.append(order.deadline_s)
+        return run_job(order, respond, report)
+
+    verifier._run_job = noting
+    try:
+        assert verifier.verify(source, (), lambda *_: None, compile_s=compile_s).verdict == "correct"
+    finally:
+        verifier._run_job = run_job
+    return found[-1]
+
+
 def test_a_process_in_which_cuda_did_not_start_is_run_once_more_and_nobodys_fault(tmp_path: Path) -> None:
     """Error 304 while another process took all there was was a crash of the candidate."""
     lane = open_lane(
-        LaneSpec(problem=PROBLEM, device="cpu", python=sys.executable, scratch=tmp_path / "lane", deadline_s=30)
+        LaneSpec(problem=PROBLEM, device="cpu", python=sys.executable, scratch=tmp_path / "lane", deadline_s=600)
     )
     assert isinstance(lane, CpuLane)
     try:
@@ -63,6 +80,10 @@ def test_a_process_in_which_cuda_did_not_start_is_run_once_more_and_nobodys_faul
         found = lane.verify(source + "\n", (), lambda *_: None)
         assert (found.verdict, found.owner, found.worst_case) == ("unknown", "environment", "")
         assert found.reason == "CUDA did not start: error 304"
+        assert deadlines(lane, source + "\n") == pytest.approx(
+            deadlines(lane, source + "\n\n", compile_s=4.0) - 12.0, abs=2
+        )
+        assert deadlines(lane, source + "\n", compile_s=400.0) == 600, "never more than the lane's own"
         failures[0] = 1
         assert lane.verify(source + "\n", (), lambda *_: None).verdict == "correct"
         assert failures == [0]

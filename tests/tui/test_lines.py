@@ -173,6 +173,10 @@ def test_speed_of_light_needs_every_case_and_a_measurement() -> None:
     measured = script.timing_of(1, 1.0)
     mean = math.prod(100 * case.floor_ms / (case.ms or 0.0) for case in measured.cases) ** (1 / len(measured.cases))
     assert n.speed_of_light(state_of(script), measured) == pytest.approx(mean)
+    cached = [msgspec.structs.replace(case, floor_ms=3 * (case.ms or 0.0)) for case in measured.cases]
+    assert n.speed_of_light(state_of(script), msgspec.structs.replace(measured, cases=tuple(cached))) == pytest.approx(
+        100
+    )
     assert n.speed_of_light(state_of(script), Script("modelled").timing_of(1, 1.0)) is None
     assert n.speed_of_light(state_of(script), Timing(kind="measured", verdict="same", cases=())) is None
 
