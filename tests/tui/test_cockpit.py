@@ -484,6 +484,16 @@ async def test_read_only_refuses_what_changes_the_run(key: str) -> None:
         assert "this viewer looks and does not touch" in d.text
 
 
+@pytest.mark.parametrize("size", SIZES)
+async def test_read_only_offers_nothing_that_changes_the_run(size: tuple[int, int], tmp_path: Path) -> None:
+    async with drive(sample().events, size, read_only=True, newcomer=Newcomer(tmp_path / "hints")) as d:
+        footer, hint = d.lines[-2], d.lines[-1]
+        assert [word for word in ("pause", "step", "force", "ban", "pin", "inject", "continue") if word in footer] == []
+        assert all(word in footer for word in ("enter open", "d diff", "? help", "q detach"))
+        assert "force" not in hint
+        assert "r replays the run" in hint
+
+
 async def test_a_finished_run_is_shown_from_its_journal_alone() -> None:
     script = sample()
     script.add(e.RunStopped, stopped_by="iterations", summary=_summary(script))

@@ -40,7 +40,7 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         ("replay", "replays the run"),
         ("help", "all keys"),
     )
-    """The same of a run that has ended."""
+    """The same of a run that has ended, or that is only looked at."""
     BINDINGS = bindings_of("cockpit")
     FOOTER: ClassVar[tuple[str, ...]] = ("cockpit", "any")
 
@@ -95,9 +95,9 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
             getattr(self, f"_paint_{pane}")()
         self._paint_summary(session, width)
         served = session.feed.connected or session.status in ("live", "paused", "loading")
-        self._serve(served)
+        self._serve(served and not session.read_only)
         footer = self.query_one("#footer", Footer)
-        footer.serve(served)
+        footer.serve(served, looks=session.read_only)
         footer.relabel(pause="resume" if state.status == "paused" else "pause")
 
     def _paint_summary(self, session: Session, width: int) -> None:
@@ -112,7 +112,7 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         strip.set_lines(why or [header.summary_line(session, width)])
 
     def _serve(self, served: bool) -> None:
-        """Hint what can be done with a run that a process serves, or with an ended one."""
+        """Hint what can be done with a run that a process serves, or with one that can only be looked at."""
         if served != self._served:
             self._served = served
             self.show_hint()
