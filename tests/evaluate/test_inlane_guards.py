@@ -89,6 +89,10 @@ def test_events_of_others_are_not_the_candidates(tmp_path: Path) -> None:
         ("[float(one) for one in x.view(16)]", ""),
         ("many = torch.rand(100); [float(many[at]) for at in range(100)]", "Python, element by element,"),
         ("many = torch.rand(100); [many[at] + 1 for at in range(100)]", "Python, element by element,"),
+        (
+            "many = torch.rand(100); [run_in_thread(lambda: [float(one) for one in many[at:at + 40]]) for at in (0, 40)]",
+            "Python, element by element,",
+        ),
         ("indices = torch.arange(100); [int(indices[at]) for at in range(100)]", ""),
         ("run_in_thread(lambda: x.exp())", "torch.exp"),
     ],
@@ -110,6 +114,17 @@ print(*found)
 
 def test_what_happens_inside_a_launch_is_the_kernels(tmp_path: Path) -> None:
     code = "with handed.watched(lambda: True) as found:\n    torch.rand(4, 4).exp()\nprint(*found)"
+    assert outcome(tmp_path, "", code) == ""
+    # nor do single numbers in there add up with those of the wrapper
+    code = """
+launching = [True]
+many = torch.rand(100)
+with handed.watched(lambda: launching[0]) as found:
+    [float(one) for one in many]
+    launching[0] = False
+    float(many[0])
+print(*found)
+"""
     assert outcome(tmp_path, "", code) == ""
 
 

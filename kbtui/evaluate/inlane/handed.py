@@ -29,10 +29,9 @@ _OUT_OF_TORCH = {"numpy": "Tensor.numpy", "tolist": "Tensor.tolist", "__array__"
 
 
 class _Operators(DispatchMode):
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None], note_single: Callable[[], None]) -> None:
         super().__init__()
-        self._note = note
-        self._single = 0
+        self._note, self._note_single = note, note_single
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -43,9 +42,7 @@ class _Operators(DispatchMode):
             if name and any(map(_is_data, values)):
                 self._note(f"torch.{name}")
             elif any(map(_is_one_number, values)):
-                self._single += 1
-                if self._single > MANY:
-                    self._note(ELEMENTS)
+                self._note_single()
         return func(*args, **kwargs)
 
 
@@ -89,21 +86,29 @@ def watched(inside: Callable[[], bool]) -> Iterator[dict[str, None]]:
     `inside()` says whether a launch is under way, whose doings are the kernel's.
     """
     found: dict[str, None] = {}
+    singles = 0  # of all threads together
 
     def note(name: str) -> None:
         if len(found) < MOST and not inside():
             found[name] = None
 
+    def note_single() -> None:
+        nonlocal singles
+        if not inside():
+            singles += 1
+        if singles > MANY:
+            note(ELEMENTS)
+
     def enter_thread(frame: Any, event: str, argument: Any) -> None:
         # runs once, in the thread that starts; modes hold for one thread
         del frame, event, argument
         sys.setprofile(None)
-        _Operators(note).__enter__()
+        _Operators(note, note_single).__enter__()
         _Methods(note).__enter__()
 
     threading.setprofile(enter_thread)
     try:
-        with _Operators(note), _Methods(note):
+        with _Operators(note, note_single), _Methods(note):
             yield found
     finally:
         threading.setprofile(None)
