@@ -38,8 +38,8 @@ def pulls_without_gain(state: RunState) -> int:
 def share_of_light(state: RunState) -> float | None:
     """The speed of light's time over the best candidate's by the run's objective, 1.0 at the limit.
 
-    A case that fits in the L2 cache can be faster than the memory allows: it counts as at its limit, and makes up for no
-    other. None where a case was not measured or its least time is not known, and for modelled times, which are no evidence.
+    By `CaseTiming.limit_ms`. None where a case was not measured or its least time is not known, and for modelled times, which
+    are no evidence.
     """
     best = state.best
     if state.started is None or best is None or best.timing is None or best.timing.kind != "measured":
@@ -48,7 +48,7 @@ def share_of_light(state: RunState) -> float | None:
     cases = best.timing.cases
     if not cases or any(case.ms is None or case.floor_ms <= 0 or case.case not in weights for case in cases):
         return None
-    pairs = [CasePair(weights[case.case], min(case.floor_ms, case.ms or 0.0), case.ms) for case in cases]
+    pairs = [CasePair(weights[case.case], case.limit_ms, case.ms) for case in cases]
     return combine(pairs, state.started.objective)
 
 

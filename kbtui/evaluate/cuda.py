@@ -56,6 +56,7 @@ MOST_WARMING = 8
 """Processes that compile the cases of one candidate, at most half of the processors over all lanes of the run."""
 WARM_DEADLINE_S = 20.0
 SLOW_COMPILE_S = 5.0
+"""From here on a check is given more time for what still has to compile on the way."""
 PAIR_S, PAIR_CASE_S = 60.0, 30.0
 """Deadline of a process of a pair: this, and this for each case (inputs, compile, tuning and its share of turns)."""
 
@@ -203,6 +204,10 @@ class CudaLane(Lane):
             self._slow[hash(source)] = seconds
         return msgspec.structs.replace(found, seconds=seconds)
 
+    def _slow_s(self, source: str) -> float:
+        """Seconds that a slow compilation took; 0.0 of any other."""
+        return self._slow.get(hash(source), 0.0)
+
     def _compile_order(self, source: str) -> JobOrder:
         """Into the cache that its processes on the device read: what is compiled here need not be compiled there."""
         parameters = {**facts.compile_parameters(self._info, len(self._keys)), "build_launchers": True}
@@ -227,7 +232,7 @@ class CudaLane(Lane):
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
         with self._checking(report):
-            return self._verifier.verify(source, kernels, report, compile_s=self._slow.get(hash(source), 0.0))
+            return self._verifier.verify(source, kernels, report, compile_s=self._slow_s(source))
 
     # timing
 
@@ -240,8 +245,7 @@ class CudaLane(Lane):
             if one:
                 self._warm(self._compile_order(one), hidden)
         with self._checking(report):
-            slow = self._slow.get(hash(source), 0.0)
-            return self._verifier.confirm(source, kernels, salt, report, compile_s=slow)
+            return self._verifier.confirm(source, kernels, salt, report, compile_s=self._slow_s(source))
 
     def selftest(self, report: Report) -> SelfTest:
         with self._checking(report):

@@ -31,7 +31,6 @@ TURN_S = 0.03
 """What a turn may cost the run process beyond the device's work."""
 GROUP_SHARE = 0.1
 """Share of the device's memory that the inputs of the cases that are prepared together may take in one process."""
-
 FAR_SLOWER = 0.5
 """A candidate below this speedup, in both halves of a round, is dropped after that round: no noise is so large, and its calls
 are the ones that cost most."""
@@ -151,29 +150,24 @@ def _rounds(
                 of = blocks[number].reference if player is reference else blocks[number].candidate
                 of.append(statistics.median(read.readings_ms))
         if sequence is not None:
-            sequence.add(_round_log(blocks, plan))
+            sequence.add(math.log(_speedup(blocks, plan, slice(-2, None))))
             if clearly_slower(sequence, plan.noise) or _far_slower(blocks, plan):
                 return blocks, True
     return blocks, False
 
 
-def _round_log(blocks: dict[int, _Blocks], plan: PairPlan) -> float:
+def _speedup(blocks: dict[int, _Blocks], plan: PairPlan, which: slice) -> float:
+    """The objective's speedup over the blocks `which` of every case."""
     pairs = [
-        CasePair(plan.cases[number].weight, math.fsum(of.reference[-2:]), math.fsum(of.candidate[-2:]))
+        CasePair(plan.cases[number].weight, math.fsum(of.reference[which]), math.fsum(of.candidate[which]))
         for number, of in blocks.items()
     ]
-    return math.log(combine(pairs, plan.objective))
+    return combine(pairs, plan.objective)
 
 
 def _far_slower(blocks: dict[int, _Blocks], plan: PairPlan) -> bool:
     """Whether both halves of the last round put the candidate below FAR_SLOWER."""
-    for half in (-2, -1):
-        pairs = [
-            CasePair(plan.cases[number].weight, of.reference[half], of.candidate[half]) for number, of in blocks.items()
-        ]
-        if combine(pairs, plan.objective) >= FAR_SLOWER:
-            return False
-    return True
+    return all(_speedup(blocks, plan, half) < FAR_SLOWER for half in (slice(-2, -1), slice(-1, None)))
 
 
 def _finish_case(

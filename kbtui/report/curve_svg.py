@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from kbtui.state.counting import iteration_of, iterations_by_pull
+from kbtui.state.counting import iterations_by_candidate, iterations_by_pull
 from kbtui.state.run_state import RunState
 from kbtui.text import plural
 from kbtui.tui.views.numbers import speed_of_light
@@ -20,8 +20,9 @@ def curve_svg(state: RunState) -> str:
     ratios = [ratio for _, ratio in state.curve]
     at = iterations_by_pull(state)
     reached = max(at.values())
+    stands = iterations_by_candidate(state, at)
     trials = [
-        (iteration_of(state, candidate, at), value, candidate.id)
+        (stands[candidate.id], value, candidate.id)
         for candidate in state.candidates.values()
         if candidate.correct and (value := _value(candidate.ratio, candidate.estimate)) is not None
     ]

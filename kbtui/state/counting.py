@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbtui.state.run_state import Candidate, Pull, RunState
+from kbtui.state.run_state import Pull, RunState
 
 
 def counts(pull: Pull) -> bool:
@@ -25,9 +25,12 @@ def iterations_by_pull(state: RunState) -> dict[int, int]:
     return out
 
 
-def iteration_of(state: RunState, candidate: Candidate, at: dict[int, int]) -> int:
-    """Where a candidate stands among the iterations `at` (`iterations_by_pull`): those of its own pull or, for a version that
-    belongs to none (a person's, a dispatch), of the candidates before it."""
-    if candidate.pull:
-        return at.get(candidate.pull, 0)
-    return max((at.get(one.pull, 0) for one in state.candidates.values() if one.id < candidate.id), default=0)
+def iterations_by_candidate(state: RunState, at: dict[int, int]) -> dict[int, int]:
+    """Number of a candidate -> where it stands among the iterations `at` (`iterations_by_pull`): those of its own pull or, for
+    a version that belongs to none (a person's, a dispatch), of the candidates before it."""
+    reached, out = 0, {}
+    for candidate in state.candidates.values():
+        own = at.get(candidate.pull, 0) if candidate.pull else reached
+        reached = max(reached, own)
+        out[candidate.id] = own
+    return out

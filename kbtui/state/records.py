@@ -177,6 +177,12 @@ class CaseTiming(Record, frozen=True, kw_only=True):
     work_left_out: bool = False
     """What it moves cannot be the case's work: `failed` has both amounts, and the candidate is wrong."""
 
+    @property
+    def limit_ms(self) -> float:
+        """The speed of light in ms, at most the measured time: a case that fits in the L2 cache can be faster than the memory
+        allows; it counts as at its limit, and makes up for no other. 0.0 when either is unknown."""
+        return min(self.floor_ms, self.ms or 0.0)
+
 
 class Conditions(Record, frozen=True, kw_only=True):
     """The device's state around a measurement: (before, after) pairs; None where it could not be read."""

@@ -81,15 +81,15 @@ class Sampler:
     def _next_sample(self) -> GpuSampled | None:
         """A sample, or None in a pause. The first one after a pause takes two looks: pauses come every few seconds, and
         GPM only knows what was between two."""
-        sample = None
-        for _ in range(2):
+        with self._reading:
+            if self._paused:
+                return None
+            fresh = self._session.fresh
+            sample = self._session.sample()
+        if fresh and sample.values and not self._ended.wait(_GPM_WINDOW_S):
             with self._reading:
-                if self._paused:
-                    return sample
-                fresh = self._session.fresh
-                sample = self._session.sample()
-            if not fresh or not sample.values or self._ended.wait(_GPM_WINDOW_S):
-                break
+                if not self._paused:
+                    sample = self._session.sample()
         return sample
 
 

@@ -228,6 +228,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("choose", "dialog", ("enter",), "choose", "take what is chosen"),
     Action("cancel", "dialog", ("escape",), "cancel", "close without doing anything"),
 )
+WRITING = tuple(action.id for action in ACTIONS if action.writes)
+"""What changes a run: nothing for a viewer that is read-only."""
 
 KEY_NAMES = {
     "question_mark": "?",

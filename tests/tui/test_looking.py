@@ -13,7 +13,7 @@ from tui_sample import KERNEL, Script, ScriptedFeed, sample
 from kbtui.history.requests import requests_of
 from kbtui.state import events as e
 from kbtui.state import records as r
-from kbtui.state.counting import iteration_of, iterations_by_pull
+from kbtui.state.counting import iterations_by_candidate, iterations_by_pull
 from kbtui.state.run_state import RunState
 from kbtui.tui.app import KbtuiApp
 from kbtui.tui.line import Lines, plain
@@ -218,7 +218,7 @@ def test_the_curve_counts_pulls_as_the_header_does() -> None:
     assert iterations_by_pull(state_of(script))[8] == 5, "what is in flight is counted until it is dropped"
     script.generated(9, 0, 0, None, "a.shape[0] up to 64: #1, above: #3")
     state = state_of(script)
-    places = {one.id: iteration_of(state, one, iterations_by_pull(state)) for one in state.candidates.values()}
+    places = iterations_by_candidate(state, iterations_by_pull(state))
     assert places == {0: 0, 1: 1, 3: 2, 5: 3, 7: 4, 9: 4}, "what belongs to no pull stands where it came"
 
 

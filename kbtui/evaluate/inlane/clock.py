@@ -46,18 +46,23 @@ class Prepared:
 
     inputs: tuple[Any, ...]
     launches: int
+    call_s: float
+    """Device seconds of one call, about."""
     graph: Any = None
     why_no_graph: str = ""
     kept: list[Any] = field(default_factory=list)
     """What the captured calls returned: their memory is the graph's and must not be given to others."""
     in_place: bool = False
     """A call writes to its inputs, as the audit saw: the timed graph does so once for every launch in it."""
-    call_s: float = 0.0
-    """Device seconds of one call, about; 0.0 while unknown."""
 
     @property
     def long(self) -> bool:
         return self.call_s >= LONG_S
+
+    @property
+    def dropped_calls(self) -> int:
+        """Calls at the start of a turn that are not timed."""
+        return 1 if self.long else DROPPED_CALLS
 
 
 def run(ctx: JobContext) -> dict[str, Any]:
@@ -142,7 +147,7 @@ class Bench:
         if estimate < LONG_S:
             estimate = self._seconds_of(lambda: self._entry(*inputs), calls=5)
         launches = 1 if self._cold else min(MOST_LAUNCHES, max(1, math.ceil(READING_S / estimate)))
-        prepared = Prepared(inputs, launches, call_s=estimate)
+        prepared = Prepared(inputs, launches, estimate)
         self._capture(prepared)
         if prepared.graph is not None and not self._cold:
             self._lengthen(prepared)
@@ -201,7 +206,7 @@ class Bench:
             self._entry(*prepared.inputs)
 
     def _warm(self, prepared: Prepared) -> None:
-        for _ in range(1 if prepared.long else math.ceil(DROPPED_CALLS / prepared.launches)):
+        for _ in range(math.ceil(prepared.dropped_calls / prepared.launches)):
             self._once(prepared)
 
     def _read(self, prepared: Prepared, seconds: float) -> dict[str, Any]:
@@ -247,10 +252,10 @@ class Bench:
 
     def _called(self, prepared: Prepared) -> dict[str, Any]:
         """The time of one plain call of the wrapper, CPU work included, in ms."""
-        for _ in range(1 if prepared.long else DROPPED_CALLS):
+        for _ in range(prepared.dropped_calls):
             self._entry(*prepared.inputs)
         torch.cuda.synchronize()
-        calls = max(2, min(CALLED, math.ceil(CALLED_S / prepared.call_s))) if prepared.call_s else CALLED
+        calls = max(2, min(CALLED, math.ceil(CALLED_S / prepared.call_s)))
         began = time.perf_counter()
         for _ in range(calls):
             self._entry(*prepared.inputs)
@@ -291,7 +296,7 @@ class Bench:
         in a row leave behind is no output of the reference."""
         if not prepared.in_place or prepared.launches == 1:
             return prepared
-        single = Prepared(prepared.inputs, 1, in_place=True)
+        single = Prepared(prepared.inputs, 1, prepared.call_s, in_place=True)
         self._capture(single)
         if single.graph is None:
             reason = f"its calls could be captured in a graph once and cannot again: {single.why_no_graph}"

@@ -10,7 +10,7 @@ from textual.events import Resize
 
 from kbtui.state import commands as c
 from kbtui.state.run_state import Candidate
-from kbtui.tui.actions import bindings_of
+from kbtui.tui.actions import WRITING, bindings_of
 from kbtui.tui.line import Line, Lines, text_line
 from kbtui.tui.screens.base import Hints, KbtuiScreen
 from kbtui.tui.screens.steering import Steering
@@ -97,7 +97,8 @@ class CockpitScreen(Steering, KbtuiScreen[None]):
         served = session.feed.connected or session.status in ("live", "paused", "loading")
         self._serve(served and not session.read_only)
         footer = self.query_one("#footer", Footer)
-        footer.serve(served, looks=session.read_only)
+        footer.serve(served)
+        footer.leave_out(*(WRITING if session.read_only else ()))
         footer.relabel(pause="resume" if state.status == "paused" else "pause")
 
     def _paint_summary(self, session: Session, width: int) -> None:

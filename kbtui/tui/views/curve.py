@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kbtui.state.counting import iteration_of, iterations_by_pull
+from kbtui.state.counting import iterations_by_candidate, iterations_by_pull
 from kbtui.state.run_state import Candidate, RunState
 from kbtui.tui import glyphs as g
 from kbtui.tui.line import Line, LineBuilder, text_line
@@ -87,7 +87,8 @@ def _plot(state: RunState, axis: str) -> _Plot:
     at = iterations_by_pull(state)
     reached = max(at.values())
     changes = [(float(at[pull]), ratio) for pull, ratio in state.curve]
-    points = [(float(iteration_of(state, candidate, at)), ratio) for candidate, ratio in trials]
+    stands = iterations_by_candidate(state, at)
+    points = [(float(stands[candidate.id]), ratio) for candidate, ratio in trials]
     return _Plot(changes, points, reached, max(state.iterations, reached, 1))
 
 

@@ -94,10 +94,10 @@ def time_in(state: RunState, timing: Timing) -> str:
 
 
 def speed_of_light(state: RunState, timing: Timing) -> float | None:
-    """Least time over measured time in percent, by the run's objective (of `worst` the mean over the cases); None when
-    either is unknown. A case that is faster than that, out of the L2 cache, counts as at its limit (`stops.share_of_light`)."""
+    """Least time (`CaseTiming.limit_ms`) over measured time in percent, by the run's objective (of `worst` the mean over the
+    cases); None when either is unknown."""
     measured = measured_ms(state, timing)
-    least = _combined(state, timing, [min(case.floor_ms, case.ms or 0.0) for case in timing.cases])
+    least = _combined(state, timing, [case.limit_ms for case in timing.cases])
     return None if measured is None or least is None else 100.0 * least / measured
 
 

@@ -57,14 +57,12 @@ class Footer(Strip):
         self._places = places
         self._labels: dict[str, str] = {}
         self._served = True
-        self._looks = False
         self._dead: frozenset[str] = frozenset()
 
-    def serve(self, served: bool, *, looks: bool = False) -> None:
-        """Whether a process takes commands: without one, what changes a run is not offered, and going on with it is. With
-        `looks` this viewer is read-only, and is offered nothing that changes a run."""
-        if (served, looks) != (self._served, self._looks):
-            self._served, self._looks = served, looks
+    def serve(self, served: bool) -> None:
+        """Whether a process takes commands: without one, what changes a run is not offered, and going on with it is."""
+        if served != self._served:
+            self._served = served
             self.update_line()
 
     def leave_out(self, *action_ids: str) -> None:
@@ -88,9 +86,7 @@ class Footer(Strip):
 
     def update_line(self) -> None:
         keymap = self._kbtui_screen.kbtui.keys
-        writing = frozenset(action.id for action in footer_of(*self._places) if self._looks and action.writes)
-        dead = self._dead | writing
-        line = footer_line(self._places, self.size.width, self._labels, keymap, served=self._served, dead=dead)
+        line = footer_line(self._places, self.size.width, self._labels, keymap, served=self._served, dead=self._dead)
         self.set_lines([line])
 
 
