@@ -40,16 +40,23 @@ class Compilers:
         for zygote in self._zygotes:
             zygote.await_ready()
 
-    def run(self, order: JobOrder, probe: JobOrder, respond: Responder, report: Report) -> Outcome:
+    def run(
+        self, order: JobOrder, probe: JobOrder, respond: Responder, report: Report, beside: Sequence[JobOrder] = ()
+    ) -> Outcome:
         """Compile, waiting for a free zygote. One that died is started again; a job that ends it twice is a crash.
 
+        `beside` are jobs as for `warm`, of the same source, that run at the same time and are waited for when the first is done.
         `probe` is a job that does nothing: raises EnvironmentFailure when not even that one survives.
         """
         respond = _describing(respond)
         with self._lent(order.source) as zygote:
-            for _ in range(2):
+            for orders in (beside, ()):
                 try:
-                    return zygote.run(order, respond, report)
+                    with _beside(zygote, orders) as jobs:
+                        outcome = zygote.run(order, respond, report)
+                        if outcome.kind == "done" and not _all_ended(zygote, jobs):
+                            return Outcome(kind="cancelled", reason="cancelled")
+                        return outcome
                 except ProcessGone:
                     zygote.launch()
                     zygote.await_ready()
@@ -64,27 +71,16 @@ class Compilers:
 
         They only save time: what ends badly is left to the job that needs what it would have made.
         """
+        if not orders:
+            return True
         with self._lent(orders[0].source) as zygote:
-            jobs: list[Job] = []
             try:
-                for order in orders:
-                    jobs.append(zygote.start(order))  # noqa: PERF401  those before one that fails have to be ended
-                for job in jobs:
-                    _wait_for(zygote, job)
-                    if zygote.take_cancelled():
-                        return False
-                return True
+                with _beside(zygote, orders) as jobs:
+                    return _all_ended(zygote, jobs)
             except ProcessGone:
                 zygote.launch()
                 zygote.await_ready()
                 return True
-            finally:
-                for job in jobs:
-                    if job.ended is None:
-                        with contextlib.suppress(ProcessGone):
-                            job.kill()
-                            _wait_for(zygote, job)
-                    zygote.forget(job)
 
     def cancel(self, source: str | None) -> None:
         """End the jobs that compile `source`, or all with None."""
@@ -114,6 +110,32 @@ class Compilers:
             with self._lock:
                 del self._at_work[zygote]
             self._idle.put(zygote)
+
+
+@contextmanager
+def _beside(zygote: Zygote, orders: Sequence[JobOrder]) -> Iterator[list[Job]]:
+    """The jobs, started; those that still run are ended with the block. Raises ProcessGone."""
+    jobs: list[Job] = []
+    try:
+        for order in orders:
+            jobs.append(zygote.start(order))  # noqa: PERF401  those before one that fails have to be ended
+        yield jobs
+    finally:
+        for job in jobs:
+            if job.ended is None:
+                with contextlib.suppress(ProcessGone):
+                    job.kill()
+                    _wait_for(zygote, job)
+            zygote.forget(job)
+
+
+def _all_ended(zygote: Zygote, jobs: Sequence[Job]) -> bool:
+    """Wait for the jobs; False as soon as they are cancelled. Raises ProcessGone."""
+    for job in jobs:
+        _wait_for(zygote, job)
+        if zygote.take_cancelled():
+            return False
+    return True
 
 
 def _wait_for(zygote: Zygote, job: Job) -> None:

@@ -36,7 +36,7 @@ from kbtui.evaluate.gpu import (
 )
 from kbtui.evaluate.job import JobOrder, Outcome
 from kbtui.evaluate.lane import Evaluated, Lane, LaneFacts, LaneSpec, Report
-from kbtui.evaluate.match import Match
+from kbtui.evaluate.match import Match, Matches
 from kbtui.evaluate.oracle import Oracle
 from kbtui.evaluate.pairs import PairPlan
 from kbtui.evaluate.process import ProcessGone
@@ -73,6 +73,9 @@ class CudaLane(Lane):
         self._jobs = DeviceJobs(spec, self._problem, self._cancelled)
         self._source = ""
         self._last_boundary: tuple[wire.CaseKey, ...] = ()
+        self._matches = Matches(self._match)
+        self._others: frozenset[int] = frozenset()
+        """Processes on the device before the first pair of `_matches` was started ahead."""
         self._slow: dict[int, float] = {}
         """Seconds of compiling by hash of the source, of those that take more than SLOW_COMPILE_S."""
         self._gpu: Gpu | None = None
@@ -161,6 +164,7 @@ class CudaLane(Lane):
         """Begin with a source; a cancel that came for the one before is void."""
         self._source = source
         self._cancelled.clear()
+        self._jobs.zygote.take_cancelled()
 
     def cancel(self, source: str | None = None) -> None:
         self._compilers.cancel(source)
@@ -187,16 +191,15 @@ class CudaLane(Lane):
         probe = msgspec.structs.replace(self._jobs.probe(), device="cpu", cache=None)
         # most changes leave the blocks as they are, and with them the cases of the check
         guessed = self._last_boundary
-        if not self._warm(order, (*self._keys, *guessed)):
-            return failed_compilation(Outcome(kind="cancelled", reason="cancelled"))
-        outcome = self._compilers.run(order, probe, Supplier(self._oracle, self._keys).respond, report)
+        ahead = self._warming(order, (*self._keys, *guessed))
+        outcome = self._compilers.run(order, probe, Supplier(self._oracle, self._keys).respond, report, beside=ahead)
         if outcome.kind != "done":
             return failed_compilation(outcome)
         found = facts.read_compilation(outcome.value, self._info, self._cases, outcome.seconds)
         if found.ok:
             report("compile", "what it will be checked on")
             boundary = self._verifier.boundary(found.kernels)
-            if not self._warm(order, [key for key in boundary if key not in guessed]):
+            if not self._compilers.warm(self._warming(order, [key for key in boundary if key not in guessed])):
                 return failed_compilation(Outcome(kind="cancelled", reason="cancelled"))
             self._last_boundary = boundary
         seconds = clock.monotonic() - began
@@ -214,36 +217,47 @@ class CudaLane(Lane):
         order = self._jobs.order("compile", source, parameters, self._spec.deadline_s)
         return msgspec.structs.replace(order, device="cpu")
 
-    def _warm(self, order: JobOrder, keys: Sequence[wire.CaseKey]) -> bool:
-        """Compile what these cases launch, on several processors at once: what needs it next finds it in the cache, and would
-        compile one after the other. False when it was cancelled."""
+    def _warming(self, order: JobOrder, keys: Sequence[wire.CaseKey]) -> list[JobOrder]:
+        """Jobs that compile what these cases launch, on several processors at once: what needs it next finds it in the cache,
+        and would compile one after the other. None where there are too few processors."""
         share = min(MOST_WARMING, len(os.sched_getaffinity(0)) // (2 * self._spec.lanes))
         if share < 2:
-            return True
+            return []
         calls = [self._oracle.describe(key)["arguments"] for key in keys]
         parts = [part for at in range(share) if (part := calls[at::share])]
         if len(parts) < 2:
-            return True
+            return []
         warming = msgspec.structs.replace(order, kind="warm", deadline_s=WARM_DEADLINE_S)
-        return self._compilers.warm(
-            [msgspec.structs.replace(warming, parameters={**order.parameters, "calls": part}) for part in parts]
-        )
+        return [msgspec.structs.replace(warming, parameters={**order.parameters, "calls": part}) for part in parts]
 
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
         with self._checking(report):
-            return self._verifier.verify(source, kernels, report, compile_s=self._slow_s(source))
+            self._begin_ahead(source)
+            found = self._verifier.verify(source, kernels, report, compile_s=self._slow_s(source))
+        if found.verdict != "correct":
+            self._matches.drop()
+        return found
+
+    def _begin_ahead(self, source: str) -> None:
+        """What times it starts while it is checked: a third of a second less for every candidate that is correct."""
+        self._others = self._state().pids
+        try:
+            self._matches.begin(source)
+        except ProcessGone:
+            self._matches.drop()  # the check comes upon the same, and mends it
 
     # timing
 
     def confirm(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)
+        self._matches.drop()
         salt = 1 + secrets.randbelow(1 << 30)
         with self._checking(report):
             hidden = self._verifier.hidden(kernels, salt)
         for one in (self._problem.kernel_source, source):
             if one:
-                self._warm(self._compile_order(one), hidden)
+                self._compilers.warm(self._warming(self._compile_order(one), hidden))
         with self._checking(report):
             return self._verifier.confirm(source, kernels, salt, report, compile_s=self._slow_s(source))
 
@@ -273,19 +287,13 @@ class CudaLane(Lane):
         began = clock.monotonic()
         noise = baseline.noise if baseline is not None and baseline.noise is not None else 0.0
         with self._checking(report):
-            skipped = self._verifier.untimeable(self._keys)
-        plan = PairPlan(
-            cases=self._cases,
-            objective=self._spec.objective,
-            noise=noise,
-            memory_bytes=self._info.memory_bytes,
-            skipped=skipped,
-        )
-        match = self._match(baseline_source if baseline is not None else source, source)
+            match, plan = self.contest(source, baseline_source if baseline is not None else None, noise)
         try:
             with timing_lock(self._info.uuid, lambda text: report("waiting", text), self._cancelled.is_set):
                 report("timing", "in turns with the baseline")
                 alone, before = clock.monotonic(), self._state()
+                if match.begun:
+                    before = msgspec.structs.replace(before, pids=self._others)
                 found = self._timed(match, plan, baseline, parent)
                 found = msgspec.structs.replace(
                     found,
@@ -295,6 +303,7 @@ class CudaLane(Lane):
                 report("profiling", "")
                 signature = self._look(match, source, kernels, found, is_baseline=baseline is None)
         except TimingCancelled:
+            match.abandon()
             return self._untimed("cancelled", began)
         except PlayerLost as lost:
             return self._lost(lost, match, began, is_baseline=baseline is None)
@@ -302,6 +311,18 @@ class CudaLane(Lane):
             restart(self._jobs.zygote)
             return self._untimed(f"the process that forks died while it was timed ({gone})", began)
         return Evaluated(timing=found, signature=signature)
+
+    def contest(self, source: str, baseline_source: str | None, noise: float) -> tuple[Match, PairPlan]:
+        """The processes and the plan of a measurement of `source`, which compiled and was verified, against a baseline that was;
+        None: against itself. `noise` is the noise floor as a log-ratio. Raises ProblemError where the baseline is not right."""
+        plan = PairPlan(
+            cases=self._cases,
+            objective=self._spec.objective,
+            noise=noise,
+            memory_bytes=self._info.memory_bytes,
+            skipped=self._verifier.untimeable(self._keys),
+        )
+        return self._matches.take(source, baseline_source), plan
 
     def _look(
         self, match: Match, source: str, kernels: tuple[KernelFacts, ...], found: Timing, *, is_baseline: bool

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -21,9 +21,12 @@ from kbtui.state.records import CaseInfo
 
 WARM_S = 0.1
 """How long the device is kept busy before the first block of a pair: clocks that fell while processes started come up."""
-ROUNDS = 5
-READ_S = 0.0025
-"""Device time of one block: with ROUNDS rounds of two blocks 25 ms a case and process, enough for the median within 1 %."""
+ROUNDS = 8
+READ_S = 0.0009
+"""Device time of one block: with ROUNDS rounds of two blocks 15 ms a case and process, enough for the median within 1 %, and
+short, since a loser goes after a round or three."""
+SECTION_S = 0.02
+"""Device time of one turn: blocks of as many cases as fit are read in it, since a turn costs a millisecond of its own."""
 BURST_S = 0.03
 CLOCKS_AGREE = 0.15
 """Share by which two clocks may differ on the same work, beyond TURN_S."""
@@ -31,9 +34,9 @@ TURN_S = 0.03
 """What a turn may cost the run process beyond the device's work."""
 GROUP_SHARE = 0.1
 """Share of the device's memory that the inputs of the cases that are prepared together may take in one process."""
-FAR_SLOWER = 0.5
-"""A candidate below this speedup, in both halves of a round, is dropped after that round: no noise is so large, and its calls
-are the ones that cost most."""
+FAR_SLOWER = 0.85
+"""A candidate below this speedup, in both halves of a round, is dropped after that round: blocks of one pair differ by a per cent
+or two where kernels are shortest, and pairs no more."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -83,8 +86,16 @@ class PairPlan(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[int, str] = {}
 
 
-def play(reference: Contestant, candidate: Contestant, plan: PairPlan, *, swapped: bool) -> Pair:
-    """Measure all cases with one pair of processes that have started. Raises PlayerLost from either."""
+def play(
+    reference: Contestant,
+    candidate: Contestant,
+    plan: PairPlan,
+    *,
+    swapped: bool,
+    audited: Collection[int] | None = None,
+) -> Pair:
+    """Measure all cases with one pair of processes that have started; of those in `audited`, None for all, look at the outputs
+    again and hold a second clock to the times. Raises PlayerLost from either."""
     order = (candidate, reference) if swapped else (reference, candidate)
     cases: dict[int, PairCase] = {}
     suspicious: list[str] = []
@@ -94,15 +105,18 @@ def play(reference: Contestant, candidate: Contestant, plan: PairPlan, *, swappe
         if not cases:
             order[0].turn(LoopTurn, "loop", group[0], seconds=WARM_S)
         sequence = ConfidenceSequence() if len(groups) == 1 else None
-        blocks, dropped = _rounds(order, reference, group, plan, sequence)
+        blocks, dropped = _rounds(order, reference, _sections(group, prepared), plan, sequence)
         for number in group:
-            found, doubts = _finish_case(candidate, number, plan, blocks[number], prepared[number], audit=not dropped)
+            # nothing is claimed on the times of a loser
+            audit = not dropped and (audited is None or number in audited)
+            found, doubts = _finish_case(candidate, number, plan, blocks[number], prepared[number], audit=audit)
             cases[number] = found
             suspicious += doubts
-            for player in order:
-                player.turn(DropTurn, "drop", number)
         if dropped:
             return Pair(cases=cases, swapped=swapped, dropped=True, suspicious=tuple(suspicious))
+        if group is not groups[-1]:  # the last one's memory goes with the processes
+            for player in order:
+                player.turn(DropTurn, "drop", group[0], cases=group)
     return Pair(cases=cases, swapped=swapped, dropped=False, suspicious=tuple(suspicious))
 
 
@@ -128,6 +142,20 @@ def _prepare(order: tuple[Contestant, Contestant], candidate: Contestant, number
     return found[id(candidate)]
 
 
+def _sections(group: Sequence[int], prepared: Mapping[int, PreparedTurn]) -> list[list[int]]:
+    """Cases whose blocks are read in one turn: for SECTION_S of the device together, or a single one that takes longer."""
+    sections: list[list[int]] = []
+    filled = math.inf
+    for number in group:
+        takes = max(READ_S, prepared[number].reading_ms / 1e3)
+        if filled + takes > SECTION_S:
+            sections.append([])
+            filled = 0.0
+        sections[-1].append(number)
+        filled += takes
+    return sections
+
+
 class _Blocks(msgspec.Struct):
     reference: list[float]
     candidate: list[float]
@@ -136,19 +164,20 @@ class _Blocks(msgspec.Struct):
 def _rounds(
     order: tuple[Contestant, Contestant],
     reference: Contestant,
-    group: list[int],
+    sections: Sequence[Sequence[int]],
     plan: PairPlan,
     sequence: ConfidenceSequence | None,
 ) -> tuple[dict[int, _Blocks], bool]:
     """Blocks by case, and whether a clear loser was dropped on the way."""
-    blocks = {number: _Blocks([], []) for number in group}
+    blocks = {number: _Blocks([], []) for section in sections for number in section}
     first, second = order
     for _ in range(ROUNDS):
-        for number in group:
+        for section in sections:
             for player in (first, second, second, first):
-                read = player.turn(ReadTurn, "read", number, seconds=READ_S)
-                of = blocks[number].reference if player is reference else blocks[number].candidate
-                of.append(statistics.median(read.readings_ms))
+                read = player.turn(ReadTurn, "read", section[0], cases=section, seconds=READ_S)
+                for number, readings in zip(section, read.readings_ms, strict=True):
+                    of = blocks[number].reference if player is reference else blocks[number].candidate
+                    of.append(statistics.median(readings))
         if sequence is not None:
             sequence.add(math.log(_speedup(blocks, plan, slice(-2, None))))
             if clearly_slower(sequence, plan.noise) or _far_slower(blocks, plan):
@@ -179,7 +208,7 @@ def _finish_case(
     name = plan.cases[number].name
     doubts: list[str] = []
     called = candidate.turn(CalledTurn, "called", number).called_ms
-    if not audit:  # a loser, whose times nothing is claimed on
+    if not audit:
         return PairCase(reference_ms=reference_ms, ms=ms, called_ms=called, in_graph=prepared.graph), doubts
     began = clock.monotonic()
     rounds = max(1, round(1e3 * BURST_S / (ms * prepared.launches)))

@@ -154,4 +154,4 @@ def _looped(player: Player, number: int, gpm: Gpm) -> tuple[float | None, float 
         return gpm.read()
     finally:
         player.finish(LoopTurn)
-        player.turn(DropTurn, "drop", number)
+        player.turn(DropTurn, "drop", number, cases=[number])

@@ -7,9 +7,11 @@ fresh pairs with the order of the two processes swapped, up to five while the in
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
+import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -19,6 +21,9 @@ from kbtui.evaluate.roofline import REFUSED_BELOW, floor_ms, physical_floor_ms
 from kbtui.state.records import CaseTiming, DeviceInfo, SpeedVerdict, Timing
 
 MOST_PAIRS = 5
+AUDITED_CASES = 8
+"""Cases of a pair that are looked at again with new data and by a second clock: drawn anew for every pair, and all of them have
+had their turn in the pairs that `faster` needs."""
 OpenPair = Callable[[bool], contextlib.AbstractContextManager[tuple[Contestant, Contestant]]]
 """`open_pair(swapped)`: fresh processes (baseline, candidate), started in the order of their turns, gone afterwards."""
 Throttled = Callable[[], bool]
@@ -45,7 +50,7 @@ def measure_candidate(open_pair: OpenPair, plan: PairPlan, throttled: Throttled)
     series = _Series(open_pair, plan, throttled)
     for _ in range(MOST_PAIRS):
         pair = series.measure()
-        if pair.dropped or _settled(series.pairs, plan):
+        if pair.dropped or settled(series.pairs, plan):
             break
     return series.result()
 
@@ -60,6 +65,9 @@ class _Series:
         self._throttled = throttled
         self._repeated = False
         self._held_down = False
+        timed = [number for number in range(len(plan.cases)) if number not in plan.skipped]
+        self._share = max(AUDITED_CASES, math.ceil(len(timed) / verdicts.PAIRS_FOR_FASTER))
+        self._drawn = itertools.cycle(random.sample(timed, len(timed)))
 
     def measure(self) -> Pair:
         """One more pair. The first that ends with the clocks held down is taken again; from then on they are marked: a
@@ -78,19 +86,23 @@ class _Series:
     def _play(self) -> Pair:
         swapped = len(self.pairs) % 2 == 1
         with self._open_pair(swapped) as (reference, candidate):
-            return play(reference, candidate, self._plan, swapped=swapped)
+            return play(reference, candidate, self._plan, swapped=swapped, audited=self._audited())
+
+    def _audited(self) -> Collection[int]:
+        """The cases that this pair looks at again."""
+        return set(itertools.islice(self._drawn, self._share))
 
     def result(self) -> Measured:
         return Measured(pairs=tuple(self.pairs), held_down=self._held_down)
 
 
-def _settled(pairs: Sequence[Pair], plan: PairPlan) -> bool:
+def settled(pairs: Sequence[Pair], plan: PairPlan) -> bool:
     if verdicts.out_of_reach([pair.log_ratio(plan.cases, plan.objective) for pair in pairs], plan.noise):
         return True
-    return len(pairs) >= verdicts.PAIRS_FOR_FASTER and _judge(pairs, plan).verdict != "ambiguous"
+    return len(pairs) >= verdicts.PAIRS_FOR_FASTER and judged(pairs, plan).verdict != "ambiguous"
 
 
-def _judge(pairs: Sequence[Pair], plan: PairPlan) -> verdicts.Verdict:
+def judged(pairs: Sequence[Pair], plan: PairPlan) -> verdicts.Verdict:
     logs = [pair.log_ratio(plan.cases, plan.objective) for pair in pairs]
     if pairs[-1].dropped:
         # Its blocks were enough to say so, and it was stopped for that reason.
@@ -120,7 +132,7 @@ def candidate_timing(
 
     The ratio to the parent goes by way of the baseline, which both were measured against.
     """
-    found = _judge(measured.pairs, plan)
+    found = judged(measured.pairs, plan)
     cases, doubts = _cases(measured.pairs, plan, device, physical)
     impossible = any(one.failed for number, one in enumerate(cases) if number not in plan.skipped)
     clocks = tuple(doubt for pair in measured.pairs for doubt in pair.suspicious)

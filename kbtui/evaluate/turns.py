@@ -5,6 +5,7 @@ A player is asked for one thing at a time and answers when it is done; between t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -21,14 +22,19 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class PreparedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`reading_ms` is the device time that a block of the case takes at least, about."""
+
     launches: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+    reading_ms: Milliseconds
     graph: bool
     why_no_graph: Annotated[str, msgspec.Meta(max_length=400)]
     free_bytes: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ReadTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    readings_ms: Annotated[list[Milliseconds], msgspec.Meta(min_length=1, max_length=4096)]
+    """A block of readings for each case that was asked for, in that order."""
+
+    readings_ms: list[Annotated[list[Milliseconds], msgspec.Meta(min_length=1, max_length=4096)]]
 
 
 class BurstTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +56,7 @@ class LoopTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DropTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    dropped: int
+    dropped: list[int]
 
 
 class PlayerLost(Exception):
@@ -69,6 +75,7 @@ class Player:
         self.name = name
         self._zygote = zygote
         self.supplier = supplier
+        self._asked = 0
         self._ends = clock.monotonic() + order.deadline_s + GRACE_S
         self._job: Job = zygote.start(order)
 
@@ -82,22 +89,29 @@ class Player:
         return self.finish(kind)
 
     def begin(self, do: str, case: int, **fields: Any) -> None:
-        """Give a turn without waiting for its end."""
+        """Give a turn without waiting for its end. A turn "read" is about the cases in `cases`."""
+        self._asked = len(fields.get("cases", ()))
         self._job.answer({"do": do, "case": case, **fields})
 
     def finish(self, kind: type[T]) -> T:
         """Wait for the end of the turn that was begun. Raises as `turn`."""
         result = self._next_question()
         try:
-            return msgspec.convert(result, kind)
+            found = msgspec.convert(result, kind)
+            if isinstance(found, ReadTurn) and len(found.readings_ms) != self._asked:
+                raise msgspec.ValidationError(f"{len(found.readings_ms)} blocks for {self._asked} cases")
+            return found
         except msgspec.ValidationError as error:
             self._job.malformed = f"its process answered a turn outside the protocol: {error}"
             self._job.kill()
             raise PlayerLost(self.name, self._finish()) from error
 
-    def end(self) -> Outcome:
-        """Let the process end by itself and return how it did."""
+    def dismiss(self) -> None:
+        """Let the process end by itself, without waiting for it."""
         self._job.answer({"do": "end", "case": 0})
+
+    def outcome(self) -> Outcome:
+        """Wait until the process that was dismissed has ended and return how it did."""
         return self._finish()
 
     def abandon(self) -> None:
@@ -110,15 +124,27 @@ class Player:
 
     def _next_question(self) -> dict[str, Any]:
         """Fields of the next "turn" that it asks for; questions about inputs and outputs are answered on the way."""
-        while self._job.ended is None:
-            for message, descriptors in self._zygote.step(self._job, self._ends - clock.monotonic()):
+        question = next(self._questions(), None)
+        if question is None:
+            raise PlayerLost(self.name, self._job.outcome(self._zygote.take_cancelled()))
+        return question
+
+    def _questions(self) -> Iterator[dict[str, Any]]:
+        """The turns that it asks for, until the process has ended."""
+        while True:
+            ended = self._job.ended is not None
+            found = (
+                self._zygote.rest(self._job) if ended else self._zygote.step(self._job, self._ends - clock.monotonic())
+            )
+            for message, descriptors in found:
                 try:
                     question = self._hear(message, descriptors)
                 finally:
                     close_all(descriptors)
                 if question is not None:
-                    return question
-        raise PlayerLost(self.name, self._job.outcome(self._zygote.take_cancelled()))
+                    yield question
+            if ended:
+                return
 
     def _hear(self, message: wire.CandidateMessage, descriptors: list[int]) -> dict[str, Any] | None:
         job = self._job
@@ -151,10 +177,6 @@ class Player:
             close_all(answer[1])
 
     def _finish(self) -> Outcome:
-        while self._job.ended is None:
-            for message, descriptors in self._zygote.step(self._job, self._ends - clock.monotonic()):
-                try:
-                    self._hear(message, descriptors)
-                finally:
-                    close_all(descriptors)
+        for _ in self._questions():
+            """What it asks for now is not given."""
         return self._job.outcome(self._zygote.take_cancelled())

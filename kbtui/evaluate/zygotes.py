@@ -160,6 +160,11 @@ class Zygote(LaneProcess):
                 found += self._listen(job)
         return found
 
+    def rest(self, job: Job) -> list[tuple[wire.CandidateMessage, list[int]]]:
+        """What a job that ended had still said; its end may have been heard of while another was waited for."""
+        job.read_output()
+        return self._listen(job)
+
     def _listen(self, job: Job) -> list[tuple[wire.CandidateMessage, list[int]]]:
         found: list[tuple[wire.CandidateMessage, list[int]]] = []
         try:

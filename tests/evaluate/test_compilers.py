@@ -13,7 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kbtui.evaluate import facts, targets
+from kbtui.evaluate.compilers import Compilers
 from kbtui.evaluate.cpu import CpuLane
+from kbtui.evaluate.job import JobOrder
 from kbtui.evaluate.lane import LaneSpec
 from kbtui.state.records import Compilation
 
@@ -112,11 +115,9 @@ def test_a_compile_job_is_told_shapes_and_nothing_else(lane, compiling, monkeypa
     assert "inputs" not in asked
 
 
-def test_further_calls_are_compiled_ahead_into_the_cache(tmp_path: Path) -> None:
-    """Jobs beside one another, which ask nothing; one that raises keeps the others from nothing, and none is left."""
-    from kbtui.evaluate import facts, targets
-    from kbtui.evaluate.compilers import Compilers
-    from kbtui.evaluate.job import JobOrder
+@pytest.fixture
+def warming(tmp_path: Path) -> list[JobOrder]:
+    """Jobs that compile a call each, of which the second is for other constants and the third is no call of `scale`."""
 
     def call(rows: int, cols: int) -> list[dict[str, object]]:
         x = {"dtype": "float32", "shape": [rows, cols], "strides": [cols, 1], "span": rows * cols, "offset": 0}
@@ -126,7 +127,7 @@ def test_further_calls_are_compiled_ahead_into_the_cache(tmp_path: Path) -> None
     cache = tmp_path / "cache"
     cache.mkdir()
     parameters = facts.compile_parameters(targets.device_info(targets.find_target("sm_90")), 0)
-    orders = [
+    return [
         JobOrder(
             kind="warm",
             source=KERNEL,
@@ -138,21 +139,69 @@ def test_further_calls_are_compiled_ahead_into_the_cache(tmp_path: Path) -> None
         )
         for calls in (call(4, 4096), call(4, 1), [{"value": 3}])
     ]
-    compilers = Compilers(1, sys.executable, tmp_path / "scratch")
-    compilers.launch()
-    try:
-        compilers.await_ready()
-        assert compilers.warm(orders)
-        compiled = {path.parent.name for path in cache.glob("*/*.cubin")}
-        assert len(compiled) == 2
-        assert compilers.warm(orders)
-        assert {path.parent.name for path in cache.glob("*/*.cubin")} == compiled
-        slow = [msgspec.structs.replace(order, source=with_line(FOR_EVER)) for order in orders[:2]]
-        cancel = threading.Timer(2.0, compilers.cancel, (slow[0].source,))
+
+
+@pytest.fixture
+def compilers(tmp_path: Path) -> Iterator[Compilers]:
+    made = Compilers(1, sys.executable, tmp_path / "scratch")
+    made.launch()
+    made.await_ready()
+    yield made
+    made.release()
+
+
+def cubins(order: JobOrder) -> set[str]:
+    assert order.cache is not None
+    return {path.parent.name for path in order.cache.glob("*/*.cubin")}
+
+
+def silent(stage: str, text: str) -> None:
+    del stage, text
+
+
+def unasked(*_: object) -> None:
+    raise AssertionError("nothing asks here")
+
+
+def test_further_calls_are_compiled_ahead_into_the_cache(compilers: Compilers, warming: list[JobOrder]) -> None:
+    """Jobs beside one another, which ask nothing; one that raises keeps the others from nothing, and none is left."""
+    assert compilers.warm(warming)
+    compiled = cubins(warming[0])
+    assert len(compiled) == 2
+    assert compilers.warm(warming)
+    assert cubins(warming[0]) == compiled
+    slow = [msgspec.structs.replace(order, source=with_line(FOR_EVER)) for order in warming[:2]]
+    cancel = threading.Timer(2.0, compilers.cancel, (slow[0].source,))
+    cancel.start()
+    began = time.monotonic()
+    assert not compilers.warm(slow)
+    assert time.monotonic() - began < 30
+    assert compilers.warm(warming[:2])
+
+
+def test_what_is_compiled_beside_a_job_is_waited_for(compilers: Compilers, warming: list[JobOrder]) -> None:
+    first, *others = warming
+    assert compilers.run(first, first, unasked, silent, beside=others).kind == "done"
+    assert len(cubins(first)) == 2
+
+
+def test_a_job_that_fails_ends_what_runs_beside_it(compilers: Compilers, warming: list[JobOrder]) -> None:
+    good = warming[0]
+    bad = msgspec.structs.replace(good, source=f"{KERNEL}\nraise RuntimeError('no')\n")
+    for_ever = msgspec.structs.replace(good, source=with_line(FOR_EVER))
+    began = time.monotonic()
+    assert compilers.run(bad, good, unasked, silent, beside=[for_ever, for_ever]).kind == "fault"
+    assert time.monotonic() - began < 30
+    assert compilers.run(good, good, unasked, silent).kind == "done"
+
+
+def test_a_cancel_ends_a_job_and_what_runs_beside_it(compilers: Compilers, warming: list[JobOrder]) -> None:
+    good = warming[0]
+    for_ever = msgspec.structs.replace(good, source=with_line(FOR_EVER))
+    for first in (good, for_ever):
+        cancel = threading.Timer(3.0, compilers.cancel, (first.source,))
         cancel.start()
         began = time.monotonic()
-        assert not compilers.warm(slow)
+        assert compilers.run(first, good, unasked, silent, beside=[for_ever, for_ever]).kind == "cancelled"
         assert time.monotonic() - began < 30
-        assert compilers.warm(orders[:2])
-    finally:
-        compilers.release()
+    assert compilers.run(good, good, unasked, silent).kind == "done"

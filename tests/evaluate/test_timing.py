@@ -1,6 +1,7 @@
 """From turns to a verdict: simulated processes with known times, spreads, drifts, lies and deaths."""
 
 import contextlib
+import itertools
 import math
 import random
 
@@ -60,14 +61,15 @@ class Simulated:
 
     def turn(self, kind, do, case, **fields):
         world = self._world
-        world.log.append((self.name, do, case))
+        cases = fields.get("cases", [case])
+        world.log += [(self.name, do, one) for one in cases]
         if do == self._dies_at:
             raise PlayerLost(self.name, Outcome(kind="crash", reason="its process died of SIGSEGV"))
         world.now += 0.004
         if kind is PreparedTurn:
-            return PreparedTurn(launches=4, graph=True, why_no_graph="", free_bytes=1 << 38)
+            return PreparedTurn(launches=4, reading_ms=1.0, graph=True, why_no_graph="", free_bytes=1 << 38)
         if kind is ReadTurn:
-            return ReadTurn(readings_ms=[self._now_ms(case) for _ in range(7)])
+            return ReadTurn(readings_ms=[[self._now_ms(one) for _ in range(7)] for one in cases])
         if kind is CalledTurn:
             return CalledTurn(called_ms=self._now_ms(case) + 0.01)
         if kind is BurstTurn:
@@ -81,7 +83,7 @@ class Simulated:
             world.now += fields["seconds"]
             return LoopTurn(looped=fields["seconds"])
         assert kind is DropTurn
-        return DropTurn(dropped=case)
+        return DropTurn(dropped=cases)
 
 
 @pytest.fixture
@@ -114,7 +116,8 @@ def measured(world, factor, plan=PLAN, parent=None, **candidate):
 def test_a_gain_is_faster_after_three_pairs_in_both_orders(world):
     found = measured(world, 0.8)
     assert (found.verdict, found.pairs) == ("faster", 3)
-    assert found.low < 1.25 < found.high
+    assert found.ratio == pytest.approx(1.25, rel=0.01)
+    assert found.low < found.ratio < found.high
     assert [entry[1] for entry in world.log if entry[0] == "pair"] == ["straight", "swapped", "straight"]
     assert [one.ratio for one in found.cases] == pytest.approx([1.25, 1.25], rel=0.02)
     assert [one.ms for one in found.cases] == pytest.approx([0.016, 0.4], rel=0.02)
@@ -147,11 +150,46 @@ def test_a_clear_loser_goes_during_its_first_pair(world):
     assert not any(do == "audit" for _, do, _ in world.log)
 
 
-def test_a_candidate_of_half_the_speed_goes_after_one_round(world):
-    found = measured(world, 3.0)
+@pytest.mark.parametrize("factor", [1.25, 3.0])
+def test_a_candidate_a_fifth_slower_goes_after_one_round(world, factor):
+    found = measured(world, factor)
     assert (found.verdict, found.pairs) == ("slower", 1)
-    assert found.ratio == pytest.approx(1 / 3, rel=0.05)
+    assert found.ratio == pytest.approx(1 / factor, rel=0.05)
     assert sum(name == "candidate" for name, do, case in world.log if do == "read" and case == 0) == 2
+
+
+def test_short_cases_are_read_in_one_turn_and_a_long_one_alone():
+    def prepared(ms):
+        return PreparedTurn(launches=4, reading_ms=ms, graph=True, why_no_graph="", free_bytes=1)
+
+    turns = dict(enumerate(map(prepared, [0.1, 0.1, 90.0, 15.0, *[0.1] * 30])))
+    fit = int(1e3 * (pairing.SECTION_S - 0.015) / (1e3 * pairing.READ_S))
+    assert fit == 5
+    sections = pairing._sections(list(turns), turns)
+    assert sections[:3] == [[0, 1], [2], [3, 4, 5, 6, 7, 8]]
+    assert sum(sections, []) == list(range(34))
+    assert all(len(section) * pairing.READ_S <= pairing.SECTION_S for section in sections)
+
+
+def test_many_cases_are_looked_at_again_over_the_pairs_of_a_gain(world):
+    """Eight of twelve in every pair, and all twelve in three; a second clock goes with it."""
+    cases = tuple(CaseInfo(name=f"case {number}", fields={"n": number + 1}) for number in range(12))
+    plan = msgspec.structs.replace(PLAN, cases=cases)
+
+    @contextlib.contextmanager
+    def open_pair(swapped):
+        world.log.append(("pair", "", -1))
+        yield Simulated(world, "baseline", [0.5] * 12), Simulated(world, "candidate", [0.4] * 12)
+
+    found = timing.measure_candidate(open_pair, plan, never)
+    pairs = [i for i, entry in enumerate(world.log) if entry[0] == "pair"] + [len(world.log)]
+    looked = [
+        {case for _, do, case in world.log[begin:end] if do == "audit"} for begin, end in itertools.pairwise(pairs)
+    ]
+    assert len(found.pairs) == 3
+    assert [len(one) for one in looked] == [8, 8, 8]
+    assert set().union(*looked) == set(range(12))
+    assert {case for _, do, case in world.log if do == "burst"} == set(range(12))
 
 
 def test_equal_kernels_are_not_told_apart(monkeypatch):
@@ -244,7 +282,8 @@ def test_cases_that_do_not_fit_together_are_measured_one_after_the_other(world):
         pair = play(base, candidate, plan, swapped=False)
     assert set(pair.cases) == {0, 1}
     order = [(do, case) for name, do, case in world.log if name == "candidate" and do in ("prepare", "drop")]
-    assert order == [("prepare", 0), ("drop", 0), ("prepare", 1), ("drop", 1)]
+    # what the last ones hold goes with the processes
+    assert order == [("prepare", 0), ("drop", 0), ("prepare", 1)]
 
 
 def test_an_unmeasured_case_counts_as_equal():

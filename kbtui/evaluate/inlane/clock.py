@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbtui.evaluate.inlane.candidate import JobContext
 
 DROPPED_CALLS = 3
-"""Calls at the start of a turn that are not timed: clocks, caches and the instruction cache settle."""
+"""Calls before a block that are not timed: clocks, caches and the instruction cache settle."""
 READING_S = 200e-6
 """Device time that one reading should cover; shorter kernels are launched many times in it."""
 MOST_LAUNCHES = 100
@@ -61,8 +61,18 @@ class Prepared:
 
     @property
     def dropped_calls(self) -> int:
-        """Calls at the start of a turn that are not timed."""
+        """Calls before a block that are not timed."""
         return 1 if self.long else DROPPED_CALLS
+
+    @property
+    def least_readings(self) -> int:
+        """Readings in a block at least: two of a long call agree as well."""
+        return 2 if self.long else LEAST_READINGS
+
+    @property
+    def reading_s(self) -> float:
+        """Device seconds that a block takes at least, about."""
+        return (self.dropped_calls + self.least_readings * self.launches) * self.call_s
 
 
 def run(ctx: JobContext) -> dict[str, Any]:
@@ -112,7 +122,8 @@ class Bench:
             case "prepare":
                 return self._prepare(case)
             case "read":
-                return self._read(self._cases[case], float(order["seconds"]))
+                readings = [self._read(self._cases[one], float(order["seconds"])) for one in order["cases"]]
+                return {"readings_ms": readings}
             case "burst":
                 return self._burst(self._cases[case], int(order["rounds"]))
             case "called":
@@ -124,9 +135,10 @@ class Bench:
             case "audit_graph":
                 return self._audit(case, self._auditable(self._cases[case]), int(order["call"]), _replayed)
             case "drop":
-                self._cases.pop(case, None)
+                for one in order["cases"]:
+                    self._cases.pop(one, None)
                 torch.cuda.empty_cache()
-                return {"dropped": case}
+                return {"dropped": order["cases"]}
         raise ValueError(f"no turn is called {order['do']!r}")
 
     # preparing
@@ -155,6 +167,7 @@ class Bench:
         free, _ = torch.cuda.mem_get_info()
         return {
             "launches": prepared.launches,
+            "reading_ms": 1e3 * prepared.reading_s,
             "graph": prepared.graph is not None,
             "why_no_graph": prepared.why_no_graph[:200],
             "free_bytes": int(free),
@@ -209,14 +222,14 @@ class Bench:
         for _ in range(math.ceil(prepared.dropped_calls / prepared.launches)):
             self._once(prepared)
 
-    def _read(self, prepared: Prepared, seconds: float) -> dict[str, Any]:
-        """Readings of the time of one call in ms, for about `seconds` of device time: at least LEAST_READINGS, or two of a
-        long call, whose blocks agree as well."""
+    def _read(self, prepared: Prepared, seconds: float) -> list[float]:
+        """A block: readings of the time of one call in ms, for about `seconds` of device time."""
         self._warm(prepared)
         torch.cuda.synchronize()
         readings: list[float] = []
         spent = 0.0
-        least = 2 if prepared.long else LEAST_READINGS
+        least = prepared.least_readings
+        stream = torch.cuda.current_stream()  # asked for once: twenty microseconds for every event
         while len(readings) < least or (spent < seconds and len(readings) < MOST_READINGS):
             events = [
                 (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(least)
@@ -224,16 +237,16 @@ class Bench:
             for start, end in events:
                 if self._cold:
                     self._flush()
-                start.record()
+                start.record(stream)
                 self._once(prepared)
-                end.record()
+                end.record(stream)
             # The device and not the stream: work left on other streams must not run into the other's turn.
             torch.cuda.synchronize()
             for start, end in events:
                 elapsed = start.elapsed_time(end)
                 readings.append(elapsed / prepared.launches)
                 spent += elapsed / 1e3
-        return {"readings_ms": readings}
+        return readings
 
     def _burst(self, prepared: Prepared, rounds: int) -> dict[str, Any]:
         """`rounds` times the launches of one reading, in one go and with nothing before: the run process times the turn."""

@@ -10,10 +10,10 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,34 +41,47 @@ _TORCH = ("equal", "empty", "empty_strided", "as_strided", "frombuffer", "zeros"
 _CUDA = ("synchronize", "Event", "Stream", "current_stream", "stream", "CUDAGraph", "graph", "is_available")
 _CUDA_CLASSES = ("Event", "Stream", "CUDAGraph")
 
-Held = tuple[Any, Any]
-"""An object that must stay, and its code."""
+
+class Held(NamedTuple):
+    """Something that must stay: where it is (the live namespace of a module or class, and its name there), what it is, and its
+    code, as code can be exchanged in place."""
+
+    dotted: str
+    place: Mapping[str, Any]
+    key: str
+    member: Any
+    code: Any
+
+    @property
+    def stayed(self) -> bool:
+        now = self.place.get(self.key)
+        return now is self.member and _code_of(now) is self.code
 
 
 class Integrity:
     """Made before a candidate is loaded, for its process. `watched` are further classes whose functions must stay."""
 
     def __init__(self, candidate: Path, watched: tuple[type, ...] = ()) -> None:
-        self._seen = dict(_functions(watched))
         self._watched = watched
         self._events: list[str] = []
+        self.renew()
         sys.addaudithook(_hook(str(candidate), self._events))
 
     def renew(self) -> None:
         """What is in place now stays: after a change of our own."""
-        self._seen = dict(_functions(self._watched))
+        self._held = list(_surroundings(self._watched))
+        self._tensor = frozenset(vars(torch.Tensor))
 
     def trouble(self) -> str:
-        """What was done against the rules so far, "" if nothing: "it replaces time.perf_counter"."""
+        """What was done against the rules so far, "" if nothing: "it replaces time.perf_counter". Asked after every call."""
         if self._events:
             return f"it {self._events[0]}"
-        now = dict(_functions(self._watched))
-        for name, value in self._seen.items():
-            if not _same(value, now.get(name)):
-                return f"it replaces {name}"
-        # what is added to a class of torch covers what C has below it
-        added = next((name for name in now if name not in self._seen and name.startswith("torch.Tensor.")), "")
-        return f"it replaces {added}" if added else ""
+        replaced = next((one.dotted for one in self._held if not one.stayed), "")
+        if not replaced:
+            # what is added to a class of torch covers what C has below it
+            added = (name for name in vars(torch.Tensor).keys() - self._tensor if _counts(vars(torch.Tensor)[name]))
+            replaced = next((f"torch.Tensor.{name}" for name in added), "")
+        return f"it replaces {replaced}" if replaced else ""
 
 
 def refuse_tampering(guard: Integrity, where: str) -> None:
@@ -77,11 +90,11 @@ def refuse_tampering(guard: Integrity, where: str) -> None:
         raise CandidateFault("cheat", "tampering", f"{trouble} (seen after {where})")
 
 
-def _functions(watched: tuple[type, ...]) -> Iterator[tuple[str, Held]]:
-    """(dotted name, identity) of everything that must stay as it is."""
-    yield from ((f"time.{name}", _identity(getattr(time, name))) for name in _CLOCKS)
-    yield from ((f"torch.cuda.{name}", _identity(getattr(torch.cuda, name, None))) for name in _CUDA)
-    yield from ((f"torch.{name}", _identity(getattr(torch, name))) for name in _TORCH)
+def _surroundings(watched: tuple[type, ...]) -> Iterator[Held]:
+    """Everything that must stay as it is."""
+    yield from _named("time", time, _CLOCKS)
+    yield from _named("torch.cuda", torch.cuda, _CUDA)
+    yield from _named("torch", torch, (*_TORCH, "Tensor"))
     yield from _members("torch.Tensor", torch.Tensor)
     # by torch's names, also where classes of ours stand in for them; what is ours comes last, since it holds those too
     for name in _CUDA_CLASSES:
@@ -89,27 +102,35 @@ def _functions(watched: tuple[type, ...]) -> Iterator[tuple[str, Held]]:
     for kind in watched:
         yield from _members(f"{kind.__module__}.{kind.__name__}", kind)
     for name in [name for name in sys.modules if name.startswith("kbtui.evaluate.inlane")]:
+        yield Held(name, sys.modules, name, sys.modules[name], None)
         yield from _members(name, sys.modules[name])
 
 
-def _members(holder: str, value: ModuleType | type) -> Iterator[tuple[str, Held]]:
-    for name, member in list(vars(value).items()):
+def _named(holder: str, module: ModuleType, names: tuple[str, ...]) -> Iterator[Held]:
+    place = vars(module)
+    for name in names:
+        member = place.get(name)
+        yield Held(f"{holder}.{name}", place, name, member, _code_of(member))
+
+
+def _members(holder: str, value: ModuleType | type) -> Iterator[Held]:
+    place = vars(value)
+    for name, member in list(place.items()):
         if name.startswith("__") and name.endswith("__") and isinstance(value, ModuleType):
             continue
+        if _counts(member):
+            yield Held(f"{holder}.{name}", place, name, member, _code_of(member))
         if isinstance(member, type) and member.__module__.startswith("kbtui.evaluate.inlane"):
             yield from _members(f"{holder}.{name}", member)
-        elif callable(member) or isinstance(member, property | staticmethod | classmethod):
-            yield f"{holder}.{name}", _identity(member)
 
 
-def _same(before: Held, now: Held | None) -> bool:
-    return now is not None and before[0] is now[0] and before[1] is now[1]
+def _counts(member: Any) -> bool:
+    return callable(member) or isinstance(member, property | staticmethod | classmethod)
 
 
-def _identity(member: Any) -> Held:
-    """Of the object and, as code can be exchanged in place, of its code."""
+def _code_of(member: Any) -> Any:
     function = getattr(member, "__wrapped__", member) if isinstance(member, FunctionType) else None
-    return member, getattr(function, "__code__", None)
+    return getattr(function, "__code__", None)
 
 
 def _hook(candidate: str, events: list[str]) -> Callable[[str, tuple[Any, ...]], None]:

@@ -132,7 +132,7 @@ class OnDevice(Checks):
         self._count = 0
         self._fences: Fences | None = None
         self._ours: dict[str, bool] = {}
-        """Source files of modules -> whether they are the candidate's: a process has thousands, and calls are judged by tens."""
+        """Source files of modules -> whether they are the candidate's, those that are asked about again at every call."""
         self._listen()
         self.watched = (JITFunction,)
 
@@ -182,6 +182,19 @@ class OnDevice(Checks):
         return Seen(tuple(sorted(self._launched)), own, self._count)
 
 
+_libraries: frozenset[str] = frozenset()
+
+
+def know_libraries() -> None:
+    """Take what is imported by now for libraries, in which no candidate's kernel can be.
+
+    In the zygote, before it forks: there are three thousand modules, and to find out where each lies takes a tenth of a
+    second in every process.
+    """
+    global _libraries
+    _libraries = frozenset(sys.modules)
+
+
 def _is_own(folders: tuple[str, ...], file: str) -> bool:
     """Whether a source file is the candidate's, or lies in the problem's folder or package: `_own_folders`."""
     return os.path.realpath(file).startswith(folders)
@@ -199,7 +212,7 @@ def _own_kernels(ctx: JobContext, ours: dict[str, bool]) -> set[str]:
     """Names of the kernels that the candidate's module, and those beside it, hold. `ours` remembers whose the files are."""
     names: set[str] = set()
     folders = _own_folders(ctx)
-    for module in list(sys.modules.values()):
+    for module in [module for name, module in list(sys.modules.items()) if name not in _libraries]:
         file = getattr(module, "__file__", None)
         if not isinstance(file, str):
             continue

@@ -54,6 +54,9 @@ def serve(control: socket.socket, role: str) -> None:
     jobs.preload(role)
     mangle_type(1)  # imports what the first launch would, in every child again
     _hash_triton()
+    from kbtui.evaluate.inlane.launches import know_libraries  # it imports torch
+
+    know_libraries()
     isolation = _isolate(role)
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
