@@ -16,7 +16,7 @@ from kbtui.text import plural
 
 if TYPE_CHECKING:
     from kbtui.engine.check import Checked
-    from kbtui.state.records import CaseTiming
+    from kbtui.state.records import CaseTiming, Timing
 
 TRAFFIC = "traffic"
 """The stage of what was left out on the timed cases, after all values were compared."""
@@ -24,7 +24,18 @@ NOT_COUNTED = "not counted, the baseline fails there"
 """What the lane says of a case on which nothing can be judged."""
 COMPLETE = ("not checked", "not counted", "output dtype:", "float64 reference:")
 """What is not checked needs these words in front of it, unless it has them or says what it is."""
-CASES = (Column("case", gives=True), Column("time", right=True), Column("ratio", right=True), Column("bound"))
+MODELLED = (Column("case", gives=True), Column("time", right=True), Column("ratio", right=True), Column("bound"))
+MEASURED = (
+    Column("case", gives=True),
+    Column("on the device", right=True),
+    Column("95 %", right=True),
+    Column("cold", right=True),
+    Column("as called", right=True),
+    Column("of light", right=True),
+    Column("ratio", right=True),
+)
+"""`cold`: with the L2 cache flushed before every call; `as called`: with the wrapper's CPU work; `of light`: the speed of light's
+share of the time."""
 
 
 def register(app: typer.Typer) -> None:
@@ -142,8 +153,7 @@ def _print(checked: Checked, subject: str) -> None:
     for text in checked.not_checked:
         output.line(text if any(words in text for words in COMPLETE) else f"not checked: {text}")
     if checked.timing is not None:
-        output.line(f"times are {checked.timing.kind}; verdict {checked.timing.verdict}")
-        output.table(CASES, [_cells(case) for case in checked.timing.cases])
+        _print_times(checked.timing, is_baseline=checked.subject == "baseline")
 
 
 def _print_worst(checked: Checked) -> None:
@@ -155,10 +165,47 @@ def _print_worst(checked: Checked) -> None:
         output.line(f"largest error {checked.error:.2e}, allowed {checked.allowed:.2e}")
 
 
-def _cells(case: CaseTiming) -> list[str]:
-    if case.ms is not None:
-        ratio = f"{case.ratio:.2f}x" if case.ratio is not None else ""
-        return [case.case, f"{case.ms * 1000:.1f} µs", ratio, case.bound]
+def _print_times(timing: Timing, *, is_baseline: bool) -> None:
+    output.line(f"times are {timing.kind}; verdict {timing.verdict}")
+    if timing.kind == "modelled":
+        output.table(MODELLED, [_modelled_cells(case) for case in timing.cases])
+        return
+    if is_baseline and timing.noise is not None:
+        output.line(
+            f"noise floor {100 * timing.noise:.2f} %: the baseline against itself in {plural(timing.pairs, 'process pair')}; "
+            "no verdict is finer"
+        )
+    elif timing.ratio is not None:
+        interval = (
+            f" [{timing.low:.3f}, {timing.high:.3f}]" if timing.low is not None and timing.high is not None else ""
+        )
+        output.line(f"{timing.ratio:.3f}x{interval} over {plural(timing.pairs, 'process pair')}")
+    # only the baseline is timed out of a cold cache
+    shown = [number for number, column in enumerate(MEASURED) if is_baseline or column.title != "cold"]
+    rows = [_measured_cells(case) for case in timing.cases]
+    output.table([MEASURED[number] for number in shown], [[row[number] for number in shown] for row in rows])
+
+
+def _measured_cells(case: CaseTiming) -> list[str]:
+    if case.ms is None:
+        return [case.case, case.failed or "not timed", *[""] * (len(MEASURED) - 2)]
+    half = f"±{50 * (case.high_ms - case.low_ms) / case.ms:.1f} %" if case.low_ms and case.high_ms else ""
+    return [
+        case.case,
+        _microseconds(case.ms),
+        half,
+        _microseconds(case.cold_ms),
+        _microseconds(case.called_ms),
+        f"{100 * case.limit_ms / case.ms:.0f} %" if case.floor_ms else "?",
+        f"{case.ratio:.2f}x" if case.ratio is not None else "",
+    ]
+
+
+def _microseconds(ms: float | None) -> str:
+    return f"{ms * 1000:.1f} µs" if ms is not None else ""
+
+
+def _modelled_cells(case: CaseTiming) -> list[str]:
     if case.estimate_ms is not None:
         ratio = f"~{case.estimate_ratio:.2f} est" if case.estimate_ratio is not None else ""
         return [case.case, f"~{case.estimate_ms * 1000:.1f} µs est", ratio, case.bound]

@@ -352,17 +352,25 @@ class CudaLane(Lane):
 
         if baseline is None:
             pairs = timing.measure_baseline(match.pair, plan, throttled)
-            return timing.baseline_timing(pairs, plan, self._info, self._physical)
+            found = timing.baseline_timing(pairs, plan, self._info, self._physical)
+            return timing.with_cold(found, self._cold(match, plan))
         pairs = timing.measure_candidate(match.pair, plan, throttled)
         return timing.candidate_timing(pairs, plan, self._info, self._physical, parent)
+
+    def _cold(self, match: Match, plan: PairPlan) -> dict[int, float]:
+        """Times out of a cold cache. Raises PlayerLost."""
+        flush = max(timing.COLD_FLUSH_BYTES, 2 * self._info.l2_bytes)
+        with match.alone(cold=True, flush_bytes=flush) as player:
+            return timing.measure_cold(player, plan)
 
     def _state(self) -> State:
         assert self._gpu is not None
         return self._gpu.now()
 
     def _own_pids(self) -> frozenset[int]:
-        """The oracle; processes of the pair are gone when this is asked, and were alone on the device in their turns."""
-        return frozenset(pid for pid in (self._oracle.pid, self._jobs.zygote.pid) if pid is not None)
+        """The oracle, and the processes of the pairs, which were alone on the device in their turns."""
+        zygote = self._jobs.zygote
+        return frozenset(pid for pid in (self._oracle.pid, zygote.pid, *zygote.forked) if pid is not None)
 
     def _lost(self, lost: PlayerLost, match: Match, began: float, *, is_baseline: bool) -> Evaluated:
         """A process did not survive its turns, or its outputs were wrong when they were looked at again."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from kbtui import clock
 from kbtui.evaluate import wire
@@ -39,7 +42,7 @@ class Match:
     _begun: float = 0.0
 
     def begin(self) -> None:
-        """Start the first pair's processes without waiting for them: they load their source and wait for turns while something
+        """Start the next pair's processes without waiting for them: they load their source and wait for turns while something
         else has the device. Raises ProcessGone."""
         self._begun = clock.monotonic()
         self._early_check = self.recheck()
@@ -53,7 +56,7 @@ class Match:
     @contextlib.contextmanager
     def pair(self, swapped: bool) -> Iterator[tuple[Contestant, Contestant]]:
         """(baseline, candidate), started in the order of their turns. Raises PlayerLost; ProcessGone with the zygote."""
-        if swapped or clock.monotonic() - self._begun > EARLY_S:
+        if clock.monotonic() - self._begun > EARLY_S:
             self.abandon()
         players, self._early = self._early, []
         check = self._early_check if players and self._early_check is not None else self.recheck()
@@ -75,12 +78,13 @@ class Match:
         _abandon(early)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Player]:
-        """The candidate, started. Raises as `pair`."""
+    def alone(self, **parameters: Any) -> Iterator[Player]:
+        """The candidate, started, with these parameters of its job on top. Raises as `pair`."""
         check = self.recheck()
+        order = msgspec.structs.replace(self.candidate, parameters={**self.candidate.parameters, **parameters})
         players: list[Player] = []
         with self._playing(players, check):
-            players.append(Player("candidate", self.zygote, self.candidate, check))
+            players.append(Player("candidate", self.zygote, order, check))
             players[0].start()
             yield players[0]
 
@@ -88,9 +92,10 @@ class Match:
     def _playing(self, players: list[Player], check: CandidateCheck) -> Iterator[None]:
         try:
             yield
-            for player in players:
+            remaining = [player for player in players if not player.discarded]
+            for player in remaining:
                 player.dismiss()
-            for player in players:
+            for player in remaining:
                 outcome = player.outcome()
                 if outcome.kind != "done":
                     raise PlayerLost(player.name, outcome)

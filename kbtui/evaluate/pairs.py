@@ -47,6 +47,9 @@ class Contestant(Protocol):
     def turn(self, kind: type[T], do: str, case: int, **fields: Any) -> T:
         """Give a turn and return its result."""
 
+    def discard(self) -> None:
+        """End it without waiting for its end."""
+
 
 class PairCase(msgspec.Struct, frozen=True, kw_only=True):
     """Times of one case in one pair, in ms on the device; `called_ms` with the wrapper's CPU work."""
@@ -113,6 +116,8 @@ def play(
             cases[number] = found
             suspicious += doubts
         if dropped:
+            for player in order:
+                player.discard()
             return Pair(cases=cases, swapped=swapped, dropped=True, suspicious=tuple(suspicious))
         if group is not groups[-1]:  # the last one's memory goes with the processes
             for player in order:

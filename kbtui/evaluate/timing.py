@@ -11,19 +11,25 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from kbtui.evaluate import verdict as verdicts
 from kbtui.evaluate.pairs import Contestant, Pair, PairPlan, play
 from kbtui.evaluate.roofline import REFUSED_BELOW, floor_ms, physical_floor_ms
+from kbtui.evaluate.turns import DropTurn, PreparedTurn, ReadTurn
 from kbtui.state.records import CaseTiming, DeviceInfo, SpeedVerdict, Timing
 
 MOST_PAIRS = 5
 AUDITED_CASES = 8
 """Cases of a pair that are looked at again with new data and by a second clock: drawn anew for every pair, and all of them have
 had their turn in the pairs that `faster` needs."""
+COLD_S = 0.005
+"""Device time of the calls behind a cold time, flushes left out."""
+COLD_FLUSH_BYTES = 1 << 28
+"""Written before every cold call, at least. On an H200 the CPU's launch showed through a flush of 128 MB (spread of 76 % at
+5 us), and hardly through one of 256 (3 to 5 %)."""
 OpenPair = Callable[[bool], contextlib.AbstractContextManager[tuple[Contestant, Contestant]]]
 """`open_pair(swapped)`: fresh processes (baseline, candidate), started in the order of their turns, gone afterwards."""
 Throttled = Callable[[], bool]
@@ -40,7 +46,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 def measure_baseline(open_pair: OpenPair, plan: PairPlan, throttled: Throttled) -> Measured:
     """The baseline against itself: its times, and by their spread the run's noise floor."""
     series = _Series(open_pair, plan, throttled)
-    for _ in range(verdicts.PAIRS_FOR_FASTER):
+    for _ in range(verdicts.PAIRS_FOR_FLOOR):
         series.measure()
     return series.result()
 
@@ -53,6 +59,24 @@ def measure_candidate(open_pair: OpenPair, plan: PairPlan, throttled: Throttled)
         if pair.dropped or settled(series.pairs, plan):
             break
     return series.result()
+
+
+def measure_cold(player: Contestant, plan: PairPlan) -> dict[int, float]:
+    """Times by case in ms on the device with the L2 cache flushed before every call, by a process that was started so. They go
+    with the baseline's, to be looked at; nothing is compared by them. Raises PlayerLost."""
+    found: dict[int, float] = {}
+    for number in range(len(plan.cases)):
+        if number not in plan.skipped:
+            player.turn(PreparedTurn, "prepare", number)
+            read = player.turn(ReadTurn, "read", number, cases=[number], seconds=COLD_S)
+            found[number] = statistics.median(read.readings_ms[0])
+            player.turn(DropTurn, "drop", number, cases=[number])
+    return found
+
+
+def with_cold(timing: Timing, cold: Mapping[int, float]) -> Timing:
+    cases = (msgspec.structs.replace(case, cold_ms=cold.get(number)) for number, case in enumerate(timing.cases))
+    return msgspec.structs.replace(timing, cases=tuple(cases))
 
 
 class _Series:

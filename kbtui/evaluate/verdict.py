@@ -16,6 +16,9 @@ from kbtui.state.records import SpeedVerdict
 
 PAIRS_FOR_FASTER = 3
 """Fresh process pairs behind a `faster`; both orders of the two processes must be among them."""
+PAIRS_FOR_FLOOR = 5
+"""Pairs of the baseline with itself behind the noise floor, once a run: with three the floor is twice as high, and of kernels 2 %
+faster a third fewer were seen (H200, spread of pairs 0.4 to 0.9 %); with five no more were wrongly called faster."""
 SAME_WITHIN = 0.01
 """Equal for all purposes, as a log-ratio, unless the noise floor is wider."""
 DROP_MARGIN = 0.02

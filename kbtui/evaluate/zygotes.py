@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from kbtui.evaluate.inlane.frames import FrameError, PeerGone
 from kbtui.evaluate.job import Job, JobOrder, Outcome, Responder, close_all
 from kbtui.evaluate.process import GRACE_S, LaneProcess, ProcessGone
 
+MOST_FORKED = 64
+
 
 class Zygote(LaneProcess):
     """A zygote of one role ("interpret", "compile" or "device") and the jobs it forks."""
@@ -27,6 +30,8 @@ class Zygote(LaneProcess):
         super().__init__(role, python, folder)
         self._jobs: dict[int, Job] = {}
         self._number = 0
+        self.forked: deque[int] = deque(maxlen=MOST_FORKED)
+        """Processes of the last jobs, those that are gone included."""
         self._cancelled = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -182,6 +187,8 @@ class Zygote(LaneProcess):
         for body, descriptors in frames:
             close_all(descriptors)
             message = msgspec.json.decode(body)
+            if "started" in message:
+                self.forked.append(int(message["started"]["pid"]))
             if "ended" in message:
                 ended = msgspec.convert(message["ended"], wire.Ended)
                 if ended.number in self._jobs:

@@ -161,6 +161,8 @@ class CaseTiming(Record, frozen=True, kw_only=True):
     is set, or none
     where the case failed. `ratio` = baseline time / candidate time for measured, `estimate_ratio` the same for
     modelled.
+    `called_ms` is the time of a plain call, the wrapper's CPU work included; `cold_ms` that of one on the device with the L2
+    cache flushed before it, which only the baseline has.
     `floor_ms` is the speed of light, 0 when unknown."""
 
     case: str
@@ -169,6 +171,7 @@ class CaseTiming(Record, frozen=True, kw_only=True):
     high_ms: float | None = None
     ratio: float | None = None
     called_ms: float | None = None
+    cold_ms: float | None = None
     estimate_ms: float | None = None
     estimate_ratio: float | None = None
     floor_ms: float = 0.0

@@ -94,7 +94,22 @@ class ScriptedLane(Lane):
                 case="n=8", failed="it moves 1 MB where the case needs 2 MB", work_left_out="short" in source
             )
         timing = Timing(kind="modelled", verdict="not worse", cases=(case,), estimate=None if baseline is None else 1.2)
+        if self.measures:
+            timing = self.measured(is_baseline=baseline is None)
         return Evaluated(timing=timing, signature=Signature())
+
+    measures = False
+    """Whether times are measured, as on a GPU, and what they are."""
+
+    @staticmethod
+    def measured(*, is_baseline: bool) -> Timing:
+        case = CaseTiming(
+            case="n=8", ms=0.04, low_ms=0.0396, high_ms=0.0404, ratio=1.0 if is_baseline else 1.25, called_ms=0.05,
+            cold_ms=0.06 if is_baseline else None, floor_ms=0.03,
+        )  # fmt: skip
+        if is_baseline:
+            return Timing(kind="measured", verdict="same", cases=(case,), ratio=1.0, pairs=5, noise=0.0123)
+        return Timing(kind="measured", verdict="faster", cases=(case,), ratio=1.25, low=1.24, high=1.26, pairs=3)
 
     def cancel(self, source: str | None = None) -> None:
         raise AssertionError("nothing is cancelled here")
@@ -193,6 +208,31 @@ def test_a_lane_that_does_not_start_is_closed(
     assert program.main(["check", "vector_add", "--device", "cpu"]) == 1
     assert capsys.readouterr().err.endswith("kbtui: torch is not installed: pip install torch\n")
     assert lane().closed
+
+
+def test_measured_times_of_the_baseline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By case with their spread, cold and warm, as called and on the device, against the speed of light; and the noise floor."""
+    monkeypatch.setattr(ScriptedLane, "measures", True)
+    assert program.main(["check", "vector_add", "--device", "cpu"]) == 0
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    (head,) = [line for line in lines if line[0] == "case"]
+    (row,) = [line for line in lines if line[0].startswith("n=8")]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in (head, row)]
+    assert cells[0] == ["case", "on the device", "95 %", "cold", "as called", "of light", "ratio"]
+    assert cells[1] == ["n=8", "40.0 µs", "±1.0 %", "60.0 µs", "50.0 µs", "75 %", "1.00x"]
+    assert ["noise floor 1.23 %: the baseline against itself in 5 process pairs; no verdict is finer"] in lines
+
+
+def test_measured_times_of_a_candidate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedLane, "measures", True)
+    Path("mine.py").write_text("good = 1\n")
+    assert program.main(["check", "vector_add", "--candidate", "mine.py", "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert "1.250x [1.240, 1.260] over 3 process pairs" in printed
+    assert "cold" not in printed
+    assert [cell.strip() for cell in printed.splitlines()[-1].split("  ") if cell.strip()] == [
+        "n=8", "40.0 µs", "±1.0 %", "50.0 µs", "75 %", "1.25x",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

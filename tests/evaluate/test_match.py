@@ -33,6 +33,11 @@ class PretendedPlayer:
         if self.dead_at_start:
             raise PlayerLost(self.name, Outcome(kind="crash", reason="its process died of SIGKILL"))
 
+    discarded = False
+
+    def discard(self):
+        self.discarded = True
+
     def dismiss(self):
         self._note("dismissed")
 
@@ -177,3 +182,10 @@ def test_a_process_that_ends_badly_is_lost(log, matches, monkeypatch):
     with pytest.raises(PlayerLost, match="SIGSEGV"), match.pair(False):
         pass
     assert len(done(log, "abandoned")) == 2
+
+
+def test_who_was_discarded_is_not_waited_for(log, matches):
+    with matches.take("next", "base").pair(False) as players:
+        for player in players:
+            player.discard()
+    assert done(log, "dismissed") == done(log, "ended") == []

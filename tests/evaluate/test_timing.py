@@ -59,6 +59,9 @@ class Simulated:
         noise = math.exp(world.random.gauss(0, self._block_spread))
         return self._ms[case] * self._own * noise * math.exp(world.drift * world.now)
 
+    def discard(self):
+        self._world.log.append((self.name, "discard", -1))
+
     def turn(self, kind, do, case, **fields):
         world = self._world
         cases = fields.get("cases", [case])
@@ -156,6 +159,7 @@ def test_a_candidate_a_fifth_slower_goes_after_one_round(world, factor):
     assert (found.verdict, found.pairs) == ("slower", 1)
     assert found.ratio == pytest.approx(1 / factor, rel=0.05)
     assert sum(name == "candidate" for name, do, case in world.log if do == "read" and case == 0) == 2
+    assert [name for name, do, _ in world.log if do == "discard"] == ["baseline", "candidate"]
 
 
 def test_short_cases_are_read_in_one_turn_and_a_long_one_alone():
@@ -167,7 +171,7 @@ def test_short_cases_are_read_in_one_turn_and_a_long_one_alone():
     assert fit == 5
     sections = pairing._sections(list(turns), turns)
     assert sections[:3] == [[0, 1], [2], [3, 4, 5, 6, 7, 8]]
-    assert sum(sections, []) == list(range(34))
+    assert [number for section in sections for number in section] == list(range(34))
     assert all(len(section) * pairing.READ_S <= pairing.SECTION_S for section in sections)
 
 
@@ -207,7 +211,7 @@ def test_equal_kernels_are_not_told_apart(monkeypatch):
 def test_the_baseline_is_one_by_definition_and_gives_the_noise_floor(world):
     base = timing.measure_baseline(opener(world, 1.0), PLAN, never)
     found = timing.baseline_timing(base, PLAN, DEVICE, DEVICE)
-    assert (found.verdict, found.ratio, found.pairs) == ("same", 1.0, 3)
+    assert (found.verdict, found.ratio, found.pairs) == ("same", 1.0, 5)
     assert 0.0005 < found.noise < 0.05
     assert [one.ratio for one in found.cases] == [1.0, 1.0]
 
@@ -284,6 +288,19 @@ def test_cases_that_do_not_fit_together_are_measured_one_after_the_other(world):
     order = [(do, case) for name, do, case in world.log if name == "candidate" and do in ("prepare", "drop")]
     # what the last ones hold goes with the processes
     assert order == [("prepare", 0), ("drop", 0), ("prepare", 1)]
+
+
+def test_cold_times_go_with_the_cases_and_change_no_verdict(world):
+    plan = msgspec.structs.replace(PLAN, skipped={1: "the baseline is not right here"})
+    player = Simulated(world, "candidate", (0.03, 0.7))
+    cold = timing.measure_cold(player, plan)
+    assert set(cold) == {0}
+    assert [(do, case) for _, do, case in world.log] == [("prepare", 0), ("read", 0), ("drop", 0)]
+    base = timing.baseline_timing(timing.measure_baseline(opener(world, 1.0), PLAN, never), PLAN, DEVICE, DEVICE)
+    found = timing.with_cold(base, cold)
+    assert [case.cold_ms for case in found.cases] == [pytest.approx(0.03, rel=0.02), None]
+    assert msgspec.structs.replace(found, cases=base.cases) == base
+    assert [case.ms for case in found.cases] == [case.ms for case in base.cases]
 
 
 def test_an_unmeasured_case_counts_as_equal():
