@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from kbtui import clock
 from kbtui.errors import EnvironmentFailure
@@ -16,6 +20,22 @@ from kbtui.evaluate.job import Answer, Job, JobOrder, Outcome, Responder, close_
 from kbtui.evaluate.lane import Report
 from kbtui.evaluate.process import GRACE_S, ProcessGone
 from kbtui.evaluate.zygotes import Zygote
+
+MOST_WARMING = 8
+"""Processes that compile the cases of one candidate, at most half of the processors over all lanes of the run."""
+WARM_DEADLINE_S = 20.0
+
+
+def warming(order: JobOrder, calls: Sequence[Any], lanes: int) -> list[JobOrder]:
+    """Jobs that compile what these calls launch, shared out over some of the processors, into the cache of `order`: what needs it
+    finds it there, and would compile one after the other. They begin at the last call, since a job beside them begins at the
+    first. `lanes` are those of the run."""
+    share = min(MOST_WARMING, len(os.sched_getaffinity(0)) // (2 * lanes))
+    if len(calls) < 2:
+        return []
+    job = msgspec.structs.replace(order, kind="warm", deadline_s=WARM_DEADLINE_S)
+    parts = [part for at in range(share) if (part := list(calls[::-1][at::share]))]
+    return [msgspec.structs.replace(job, parameters={**order.parameters, "calls": part}) for part in parts]
 
 
 class Compilers:
@@ -41,11 +61,19 @@ class Compilers:
             zygote.await_ready()
 
     def run(
-        self, order: JobOrder, probe: JobOrder, respond: Responder, report: Report, beside: Sequence[JobOrder] = ()
+        self,
+        order: JobOrder,
+        probe: JobOrder,
+        respond: Responder,
+        report: Report,
+        beside: Sequence[JobOrder] = (),
+        *,
+        wait: bool = True,
     ) -> Outcome:
         """Compile, waiting for a free zygote. One that died is started again; a job that ends it twice is a crash.
 
-        `beside` are jobs as for `warm`, of the same source, that run at the same time and are waited for when the first is done.
+        `beside` are jobs as for `warm`, of the same source, that run at the same time; when the first is done they are waited
+        for, or ended with `wait` False, where nothing else will need what they make.
         `probe` is a job that does nothing: raises EnvironmentFailure when not even that one survives.
         """
         respond = _describing(respond)
@@ -54,7 +82,7 @@ class Compilers:
                 try:
                     with _beside(zygote, orders) as jobs:
                         outcome = zygote.run(order, respond, report)
-                        if outcome.kind == "done" and not _all_ended(zygote, jobs):
+                        if wait and outcome.kind == "done" and not _all_ended(zygote, jobs):
                             return Outcome(kind="cancelled", reason="cancelled")
                         return outcome
                 except ProcessGone:
@@ -69,9 +97,9 @@ class Compilers:
     def warm(self, orders: Sequence[JobOrder]) -> bool:
         """Run jobs of one source that ask nothing beside one another; whether to go on, or `cancel` came for it.
 
-        They only save time: what ends badly is left to the job that needs what it would have made.
+        They only save time: what ends badly is left to the job that needs what it would have made. One by itself saves none.
         """
-        if not orders:
+        if len(orders) < 2:
             return True
         with self._lent(orders[0].source) as zygote:
             try:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +19,7 @@ from kbtui import clock
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate import facts, isolation, wire
 from kbtui.evaluate.checks import Supplier
-from kbtui.evaluate.compilers import Compilers
+from kbtui.evaluate.compilers import Compilers, warming
 from kbtui.evaluate.estimate import model_candidate
 from kbtui.evaluate.inlane.calls import AUDITED_IDLE, TWICE
 from kbtui.evaluate.inlane.faults import CALL
@@ -204,7 +206,11 @@ class CpuLane(Lane):
         order = self._order("compile", source, parameters, self._spec.deadline_s)
         supplier = Supplier(self._oracle, self._keys)
         probe = self._order("probe", "", {"run_pid": os.getpid()}, PROBE_S)
-        outcome = self._compilers.run(order, probe, supplier.respond, report)
+        with tempfile.TemporaryDirectory(prefix="triton-", dir=self._spec.scratch, ignore_cleanup_errors=True) as cache:
+            order = msgspec.structs.replace(order, cache=Path(cache))
+            calls = [self._oracle.describe(key)["arguments"] for key in self._keys]
+            ahead = warming(order, calls, self._spec.lanes)
+            outcome = self._compilers.run(order, probe, supplier.respond, report, beside=ahead, wait=False)
         if outcome.kind == "done":
             return facts.read_compilation(outcome.value, self._device, self._described.cases, outcome.seconds)
         return failed_compilation(outcome)

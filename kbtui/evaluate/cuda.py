@@ -7,7 +7,6 @@ the fork, so an illegal address ends with its process; whether the device surviv
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import shutil
 import threading
@@ -19,7 +18,7 @@ from kbtui import clock
 from kbtui.errors import EnvironmentFailure
 from kbtui.evaluate import facts, timing, wire
 from kbtui.evaluate.checks import Supplier
-from kbtui.evaluate.compilers import Compilers
+from kbtui.evaluate.compilers import Compilers, warming
 from kbtui.evaluate.cpu import failed_compilation, restart
 from kbtui.evaluate.device_jobs import DeviceJobs
 from kbtui.evaluate.devices import keep_peaks, kept_peaks
@@ -52,9 +51,6 @@ NOT_CHECKED = (
     "races: not checked (no race detector runs)",
     "reads outside a tensor: not checked (they show only where they change a value or fault)",
 )
-MOST_WARMING = 8
-"""Processes that compile the cases of one candidate, at most half of the processors over all lanes of the run."""
-WARM_DEADLINE_S = 20.0
 SLOW_COMPILE_S = 5.0
 """From here on a check is given more time for what still has to compile on the way."""
 PAIR_S, PAIR_CASE_S = 60.0, 30.0
@@ -218,17 +214,8 @@ class CudaLane(Lane):
         return msgspec.structs.replace(order, device="cpu")
 
     def _warming(self, order: JobOrder, keys: Sequence[wire.CaseKey]) -> list[JobOrder]:
-        """Jobs that compile what these cases launch, on several processors at once: what needs it next finds it in the cache,
-        and would compile one after the other. None where there are too few processors."""
-        share = min(MOST_WARMING, len(os.sched_getaffinity(0)) // (2 * self._spec.lanes))
-        if share < 2:
-            return []
-        calls = [self._oracle.describe(key)["arguments"] for key in keys]
-        parts = [part for at in range(share) if (part := calls[at::share])]
-        if len(parts) < 2:
-            return []
-        warming = msgspec.structs.replace(order, kind="warm", deadline_s=WARM_DEADLINE_S)
-        return [msgspec.structs.replace(warming, parameters={**order.parameters, "calls": part}) for part in parts]
+        """Jobs that compile what these cases launch, beside whoever needs it."""
+        return warming(order, [self._oracle.describe(key)["arguments"] for key in keys], self._spec.lanes)
 
     def verify(self, source: str, kernels: tuple[KernelFacts, ...], report: Report) -> Verification:
         self._take(source)

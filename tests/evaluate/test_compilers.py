@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from kbtui.evaluate import facts, targets
-from kbtui.evaluate.compilers import Compilers
+from kbtui.evaluate.compilers import MOST_WARMING, Compilers
+from kbtui.evaluate.compilers import warming as compiling_ahead
 from kbtui.evaluate.cpu import CpuLane
 from kbtui.evaluate.job import JobOrder
 from kbtui.evaluate.lane import LaneSpec
@@ -183,6 +184,26 @@ def test_what_is_compiled_beside_a_job_is_waited_for(compilers: Compilers, warmi
     first, *others = warming
     assert compilers.run(first, first, unasked, silent, beside=others).kind == "done"
     assert len(cubins(first)) == 2
+
+
+def test_what_nobody_needs_is_ended_with_the_job(compilers: Compilers, warming: list[JobOrder]) -> None:
+    good = warming[0]
+    for_ever = msgspec.structs.replace(good, source=with_line(FOR_EVER))
+    began = time.monotonic()
+    assert compilers.run(good, good, unasked, silent, beside=[for_ever], wait=False).kind == "done"
+    assert time.monotonic() - began < 30
+
+
+def test_calls_are_shared_out_from_the_last_on(warming: list[JobOrder], monkeypatch: pytest.MonkeyPatch) -> None:
+    def shared(processors: int, lanes: int = 1, calls: str = "abcde") -> list[list[str]]:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(processors))
+        return [order.parameters["calls"] for order in compiling_ahead(warming[0], list(calls), lanes)]
+
+    assert shared(2) == [["e", "d", "c", "b", "a"]]
+    assert shared(6) == [["e", "b"], ["d", "a"], ["c"]]
+    assert shared(2, lanes=2) == shared(1) == []
+    assert shared(6, calls="a") == []
+    assert len(shared(64, calls="abcdefghijkl")) == MOST_WARMING
 
 
 def test_a_job_that_fails_ends_what_runs_beside_it(compilers: Compilers, warming: list[JobOrder]) -> None:
