@@ -60,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     target: str = "sm_90"
     python: str = ""
     seed: int = 0
-    parallel: int = 1
+    parallel: int = 0
     theme: str = ""
     ascii: bool = False
     mouse: bool = True
@@ -284,7 +284,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "target": _text,
     "python": _text,
     "seed": _whole(0),
-    "parallel": _whole(1),
+    "parallel": _whole(0),
     "theme": _text,
     "ascii": _yes_no,
     "mouse": _yes_no,

@@ -66,7 +66,9 @@ def run(
     target: Annotated[str | None, typer.Option(help="The GPU that `cpu` compiles for, such as sm_90.")] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that has torch and triton.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
-    parallel: Annotated[int | None, typer.Option(help="Pulls in flight at a time.")] = None,
+    parallel: Annotated[
+        int | None, typer.Option(help="Pulls in flight at a time; 0: two for each GPU, one on cpu.")
+    ] = None,
     continue_run: Annotated[str | None, typer.Option("--continue", metavar="RUN", help="Go on with this run.")] = None,
     headless: Annotated[bool, typer.Option("--headless", help="Without the cockpit; ends with the run.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Start in the background; print the run's id.")] = False,

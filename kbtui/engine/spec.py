@@ -57,7 +57,8 @@ class RunSpec(msgspec.Struct, kw_only=True):
     target: str = "sm_90"
     python: str = ""
     seed: int = 0
-    parallel: int = 1
+    parallel: int = 0
+    """Pulls in flight; 0: as many as keep the devices busy."""
     arguments: tuple[str, ...] = ()
     continue_run: bool = False
 
@@ -83,8 +84,10 @@ class RunSpec(msgspec.Struct, kw_only=True):
             raise UsageError(f"--objective {self.objective} is unknown: use one of {', '.join(OBJECTIVES)}")
         if self.seed < 0:
             raise UsageError(f"--seed {self.seed}: a seed is 0 or more")
-        if not 1 <= self.parallel <= MOST_PARALLEL:
-            raise UsageError(f"--parallel {self.parallel}: from 1 to {MOST_PARALLEL} pulls can be in flight at a time")
+        if not 0 <= self.parallel <= MOST_PARALLEL:
+            raise UsageError(
+                f"--parallel {self.parallel}: from 1 to {MOST_PARALLEL} pulls can be in flight at a time; 0 lets kbtui choose"
+            )
 
 
 def new_run_id(problem_name: str) -> str:
