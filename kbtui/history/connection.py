@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 WAIT_S = 3.0
 """How long a call waits for another process to close the file; a use takes 15-30 ms."""
 _PAUSE_S = 0.02
+_WRITER_MEMORY = "512MB"
+"""What a transaction may hold in memory; the rest waits in files beside the database."""
 _LOCKED = "Could not set lock on file"
 _HOLDER = re.compile(r"PID (\d+)")
 # DuckDB refuses one file opened twice in a process with different rights, so threads take turns.
@@ -70,6 +72,9 @@ def _open(path: Path, mode: Mode, wait_s: float, *, closed: bool) -> duckdb.Duck
 
     # No extension is fetched from the network and no query reads or writes files beside the database.
     config: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": "false"}
+    if mode == "write":
+        config["threads"] = 1  # what is written is one short file after the other: more would only wait for each other
+        config["memory_limit"] = _WRITER_MEMORY
     if closed:  # else it is switched off once the one file is named: DuckDB takes no names afterwards
         config["enable_external_access"] = "false"
     path.parent.mkdir(parents=True, exist_ok=True)

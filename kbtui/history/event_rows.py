@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import Any, TypeAlias
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, TypeAlias, TypeVar, cast
 
+from kbtui.history import light
 from kbtui.state import events as e
 
 Row: TypeAlias = dict[str, Any]
+Kinds: TypeAlias = Mapping[type[e.Event], Sequence[e.Event]]
+"""Events by their type, in order."""
+E = TypeVar("E", bound=e.Event)
 OURSELVES = "kbtui"
 """`by` of what the program did by itself."""
 
 
-def timestamp(t: float) -> str | None:
-    """Seconds since the epoch as a UTC timestamp that DuckDB reads; None for 0, which means unknown."""
-    return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M:%S.%f") if t else None
+def by_kind(events: Iterable[e.Event]) -> Kinds:
+    """One look at each event instead of one per table."""
+    found: dict[type[e.Event], list[e.Event]] = defaultdict(list)
+    for event in events:
+        found[type(event)].append(event)
+    return found
 
 
-def selections(run_id: str, events: Iterable[e.Event]) -> list[Row]:
+def of_kind(kinds: Kinds, kind: type[E]) -> Sequence[E]:
+    """The events of one type, in order."""
+    return cast(Sequence[E], kinds.get(kind, ()))
+
+
+def in_order(kinds: Kinds, wanted: Iterable[type[e.Event]]) -> list[e.Event]:
+    """The events of several types, in order."""
+    return sorted(chain.from_iterable(kinds.get(kind, ()) for kind in wanted), key=attrgetter("seq"))
+
+
+def choices(kinds: Kinds) -> list[Any]:
+    """The choices of arms, in order, whether their scores are records or text (`light.Choice`)."""
+    return [*kinds.get(e.Selected, ()), *kinds.get(light.Choice, ())]
+
+
+def timestamp(t: float) -> int | None:
+    """Seconds since the epoch as microseconds, which `loading` makes a UTC timestamp of; None for 0, which means unknown."""
+    if not t:
+        return None
+    fraction, whole = math.modf(t)
+    return int(whole) * 1_000_000 + round(fraction * 1e6)
+
+
+def selections(run_id: str, kinds: Kinds) -> list[Row]:
     """One line per choice, with its arms as `records`: a row each."""
     return [
         {
@@ -28,17 +61,15 @@ def selections(run_id: str, events: Iterable[e.Event]) -> list[Row]:
             "chosen_strategy": event.strategy,
             "records": event.scores,
         }
-        for event in events
-        if isinstance(event, e.Selected)
+        for event in choices(kinds)
     ]
 
 
-def partitions(run_id: str, events: Iterable[e.Event], modelled: bool) -> list[Row]:
+def partitions(run_id: str, kinds: Kinds, modelled: bool) -> list[Row]:
     """One row per candidate of every clustering; `modelled` says which kind of latency the features hold."""
     return [
         _member(run_id, event, candidate_id, modelled)
-        for event in events
-        if isinstance(event, e.Clustered)
+        for event in of_kind(kinds, e.Clustered)
         for candidate_id in event.labels
     ]
 
@@ -63,23 +94,23 @@ def _member(run_id: str, event: e.Clustered, candidate_id: int, modelled: bool) 
     }
 
 
-def interventions(run_id: str, events: Iterable[e.Event]) -> list[Row]:
+def interventions(run_id: str, kinds: Kinds) -> list[Row]:
     """What people did, in order. What kbtui did by itself (a pause for a provider, say) is a note."""
     rows = []
-    for event in events:
-        act = _act(event) if type(event) in _ACTS else None
+    for event in in_order(kinds, _ACTS):
+        act = _act(event)
         if act is not None and act["by_whom"] != OURSELVES:
             rows.append({"run_id": run_id, "seq": event.seq, "happened_at": timestamp(event.t), **act})
     return rows
 
 
-_ACTS = frozenset(
+_ACTS: frozenset[type[e.Event]] = frozenset(
     (
         e.RunPaused, e.RunResumed, e.Stepped, e.Forced, e.Banned, e.Unbanned, e.Injected, e.Pinned, e.Killed, e.BudgetChanged,
         e.Tagged, e.Hinted, e.Undone,
     )
 )  # fmt: skip
-"""What `_act` knows: matching every event of a journal against each would take longer than all else here."""
+"""What `_act` knows."""
 
 
 def _act(event: e.Event) -> Row | None:
@@ -148,9 +179,10 @@ def _budget(event: e.BudgetChanged) -> str:
     return ", ".join(parts)
 
 
-def requests(run_id: str, events: Iterable[e.Event]) -> list[Row]:
+def requests(run_id: str, kinds: Kinds) -> list[Row]:
     """How each request to a model ended, in order."""
-    return [_request(run_id, event) for event in events if isinstance(event, e.Replied | e.AskFailed)]
+    ended = in_order(kinds, (e.Replied, e.AskFailed))
+    return [_request(run_id, event) for event in ended if isinstance(event, e.Replied | e.AskFailed)]
 
 
 def _request(run_id: str, event: e.Replied | e.AskFailed) -> Row:
@@ -176,11 +208,11 @@ def _request(run_id: str, event: e.Replied | e.AskFailed) -> Row:
     }
 
 
-def notes(run_id: str, events: Iterable[e.Event]) -> list[Row]:
+def notes(run_id: str, kinds: Kinds) -> list[Row]:
     """The lines of the log that no other table has, in order."""
     rows = []
-    for event in events:
-        line = _line(event) if type(event) in _LINES else None
+    for event in in_order(kinds, _LINES):
+        line = _line(event)
         if line is not None:
             level, source, text = line
             rows.append(
@@ -196,7 +228,7 @@ def notes(run_id: str, events: Iterable[e.Event]) -> list[Row]:
     return rows
 
 
-_LINES = frozenset(
+_LINES: frozenset[type[e.Event]] = frozenset(
     (
         e.Noted, e.RunPaused, e.ReplyRead, e.ParameterDropped, e.RepairEnded, e.BudgetSpent, e.RunContinued, e.RunStopped,
     )

@@ -1,34 +1,51 @@
-"""A run's journal into the database: read piece by piece, one transaction. While DuckDB takes in one piece, the next is
-decoded and folded."""
+"""A run's journal into the database: read piece by piece, one transaction. While DuckDB takes in the rows of one piece, the
+next is decoded, folded and made rows of."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kbtui.errors import JournalError
+from kbtui.history import light
 from kbtui.history.asking import explained
-from kbtui.history.event_rows import Row
-from kbtui.history.journal import JournalReader
-from kbtui.history.loading import Writer
-from kbtui.history.rows import RunRows
-from kbtui.history.tables import DERIVED, INGESTED
+from kbtui.history.journal import JournalReader, RunLock
+from kbtui.history.loading import Lines, Writer
+from kbtui.history.rows import Rows, RunRows
+from kbtui.history.tables import CANDIDATES, CASE_TIMES, DERIVED, INGESTED, KERNELS, PULLS
 from kbtui.paths import journal_file
 
 if TYPE_CHECKING:
     import duckdb
 
-_PIECE = 8 << 20
+_PIECE = 16 << 20
 """Bytes of a journal that are decoded at a time."""
 _BY_NAME = {table.name: table for table in DERIVED}
-_CANDIDATE_TABLES = ("candidates", "case_times", "kernels")
 
 
 class RefusedRunError(JournalError):
     """A run whose journal cannot be taken in; its old rows stay."""
+
+
+class _Followed(msgspec.Struct):
+    """A run that may grow: its rows as the database has them, and the place in its journal."""
+
+    rows: RunRows
+    reader: JournalReader
+    file: tuple[int, int]
+    """Device and inode of the journal."""
+
+
+_MOST_FOLLOWED = 4
+_followed: dict[tuple[Path, str], _Followed] = {}
+"""By database and run, the last to grow at the end: runs that a process owns, so that taking in what they say costs what they
+say and not what they said before. The database's own word on how much it has decides whether one is of use."""
 
 
 def take_in(writer: Writer, run_id: str) -> int:
@@ -40,14 +57,37 @@ def take_in(writer: Writer, run_id: str) -> int:
     row = writer.connection.execute("select seq, journal_bytes from ingested where run_id = $1", [run_id]).fetchone()
     since, taken = row if row is not None else (0, 0)
     try:
-        if path.stat().st_size < taken:
-            since = 0  # another journal took the place of that one
+        found = path.stat()
     except FileNotFoundError:
         return 0  # deleted just now: its rows stay
+    if found.st_size < taken:
+        since = 0  # another journal took the place of that one
+    file = (found.st_dev, found.st_ino)
+    followed = _followed.pop((writer.database, run_id), None)
     with collector_at_rest():
-        found = _transaction(writer, run_id, since)
-        # Fewer events than were taken in: another journal again, so the rows of the old one all go.
-        return found if found is not None else _transaction(writer, run_id, 0) or 0
+        if followed is not None and (followed.file, followed.rows.seen, followed.reader.offset) == (file, since, taken):
+            try:
+                return _take_in(writer, followed) or 0
+            except RefusedRunError:
+                pass  # from the start it may be another journal
+        fresh = _Followed(RunRows(run_id, since), JournalReader(path, light.decode_lines), file)
+        count = _take_in(writer, fresh)
+        if count is None:
+            # Fewer events than were taken in: another journal again, so the rows of the old one all go.
+            fresh = _Followed(RunRows(run_id), JournalReader(path, light.decode_lines), file)
+            count = _take_in(writer, fresh) or 0
+        return count
+
+
+def _take_in(writer: Writer, followed: _Followed) -> int | None:
+    rows, reader = followed.rows, followed.reader
+    count = _transaction(writer, rows, reader)
+    if count is not None and RunLock.holder(rows.run_id) is not None:
+        rows.written()
+        _followed[writer.database, rows.run_id] = followed
+        while len(_followed) > _MOST_FOLLOWED:
+            del _followed[next(iter(_followed))]
+    return count
 
 
 @contextmanager
@@ -63,9 +103,9 @@ def collector_at_rest() -> Iterator[None]:
             gc.enable()
 
 
-def _transaction(writer: Writer, run_id: str, since: int) -> int | None:
-    """The number of new events; None, and nothing written, when the journal has fewer than `since`."""
-    rows, reader = RunRows(run_id, since), JournalReader(journal_file(run_id))
+def _transaction(writer: Writer, rows: RunRows, reader: JournalReader) -> int | None:
+    """The number of new events; None, and nothing written, when the journal has fewer than `rows.since`."""
+    run_id, since = rows.run_id, rows.since
     # Any other failure ends the connection, and the transaction with it.
     writer.connection.execute("begin")
     try:
@@ -75,7 +115,7 @@ def _transaction(writer: Writer, run_id: str, since: int) -> int | None:
         if reader.seq < since:
             writer.connection.execute("rollback")
             return None
-        _write_whole(writer, rows)
+        _write_changes(writer, rows)
         mark = {"run_id": run_id, "seq": reader.seq, "journal_bytes": reader.offset}
         writer.load(INGESTED, [mark], replace=True)
         writer.connection.execute("commit")
@@ -93,48 +133,50 @@ def _transaction(writer: Writer, run_id: str, since: int) -> int | None:
 
 
 def _write_pieces(writer: Writer, rows: RunRows, reader: JournalReader) -> None:
-    """Fold the journal and write the rows of single events."""
+    """Fold the journal and write the rows of what is new. Two pieces are in memory: the one that is decoded, and the lines of the
+    one before, which DuckDB takes in meanwhile."""
     writing: Future[None] | None = None
     with ThreadPoolExecutor(1, "kbtui-history") as pool:
         while True:
-            found = rows.take(reader.read(_PIECE))
+            lines = _lines(writer, rows.take(reader.read(_PIECE)))
             if writing is not None:
                 writing.result()
             if not reader.behind:
                 break
-            writing = pool.submit(_load, writer, found)
-    _load(writer, found)
+            writing = pool.submit(writer.write, lines)
+    writer.write(lines)
 
 
-def _load(writer: Writer, rows: Mapping[str, Iterable[Row]]) -> None:
-    for name, found in rows.items():
-        writer.load(_BY_NAME[name], found)
+def _lines(writer: Writer, rows: Rows) -> list[Lines]:
+    return [lines for name, found in rows.items() for lines in writer.lines(_BY_NAME[name], found)]
 
 
-def _write_whole(writer: Writer, rows: RunRows) -> None:
-    """Replace the rows that follow from the events as a whole."""
+def _write_changes(writer: Writer, rows: RunRows) -> None:
+    """Set right what later events made of rows that are written, and what follows from the events as a whole."""
     connection, run_id = writer.connection, rows.run_id
-    if rows.since:
-        connection.execute("delete from runs where run_id = $1", [run_id])
-        connection.execute("delete from cases where run_id = $1", [run_id])
-        for name in _CANDIDATE_TABLES:
-            _delete_numbered(connection, run_id, name, "candidate_id", rows.candidates)
-        _delete_numbered(connection, run_id, "pulls", "pull", rows.pulls)
-    _load(writer, rows.rows())
+    changed = rows.changed()
+    for table, column, numbers in (
+        (CASE_TIMES, "candidate_id", rows.changed_candidates),
+        (KERNELS, "candidate_id", rows.changed_candidates),
+        (PULLS, "pull", rows.changed_pulls),
+    ):
+        if numbers:
+            connection.execute(
+                f"delete from {table.name} where run_id = $1 and list_contains($2, {column})", [run_id, numbers]
+            )
+            writer.load(table, changed[table.name])
+    key = CANDIDATES.key
+    columns = [column.name for column in CANDIDATES.columns if column.name not in (*key, "source")]
+    writer.update(CANDIDATES, changed["candidates"], columns, key)
+    writer.update(CANDIDATES, rows.moved(), ["cluster"], key)
+    for name, whole in rows.whole().items():
+        connection.execute(f"delete from {name} where run_id = $1", [run_id])
+        writer.load(_BY_NAME[name], whole)
 
 
 def _delete_run(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
     for table in DERIVED:
         connection.execute(f"delete from {table.name} where run_id = $1", [run_id])
-
-
-def _delete_numbered(
-    connection: duckdb.DuckDBPyConnection, run_id: str, table: str, column: str, numbers: Sequence[int]
-) -> None:
-    if numbers:
-        connection.execute(
-            f"delete from {table} where run_id = $1 and list_contains($2, {column})", [run_id, list(numbers)]
-        )
 
 
 def _data_errors() -> tuple[type[Exception], ...]:

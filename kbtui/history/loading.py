@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,13 +36,21 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     query: str
 
 
+class Lines(msgspec.Struct, frozen=True):
+    """Rows as JSON lines, and the statement that takes them from a file of that name."""
+
+    text: bytes
+    statement: str
+
+
 class Writer:
     """The database, open for writing, with its file of lines. `writing` makes it."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, descriptor: int, lines: Path) -> None:
+    def __init__(self, database: Path, connection: duckdb.DuckDBPyConnection, descriptor: int, file: Path) -> None:
+        self.database = database
         self.connection = connection
         self._descriptor = descriptor
-        self._lines = lines
+        self._file = file
         self._encoder = msgspec.json.Encoder()
 
     def load(self, table: Table, rows: Iterable[Mapping[str, Any]], *, replace: bool = False) -> None:
@@ -50,29 +58,50 @@ class Writer:
 
         Raises duckdb.Error when a value does not fit its column.
         """
-        self._load(table, shape(table), rows, replace)
+        self.write(self.lines(table, rows, replace=replace))
 
     def load_columns(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
         """Insert `rows` as another database had them: a field per column in every table."""
-        self._load(table, _plain(table), rows, False)
+        self.write(self._lines(rows, _plain(table), f"insert into {table.name} by name {{}}"))
 
-    def _load(self, table: Table, found: Shape, rows: Iterable[Mapping[str, Any]], replace: bool) -> None:
+    def update(
+        self, table: Table, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], key: Sequence[str]
+    ) -> None:
+        """Set `columns` of the rows with the same `key`. Raises as `load`."""
+        kept = {*columns, *key}
+        found = _plain(msgspec.structs.replace(table, columns=tuple(one for one in table.columns if one.name in kept)))
+        settings = ", ".join(f"{name} = given.{name}" for name in columns)
+        same = " and ".join(f"{table.name}.{name} = given.{name}" for name in key)
+        self.write(
+            self._lines(rows, _dated(found), f"update {table.name} set {settings} from ({{}}) given where {same}")
+        )
+
+    def lines(self, table: Table, rows: Iterable[Mapping[str, Any]], *, replace: bool = False) -> Iterator[Lines]:
+        """What `write` inserts as `load` does; not yet written, so that another thread can."""
+        statement = f"insert {'or replace ' if replace else ''}into {table.name} by name {{}}"
+        return self._lines(rows, shape(table), statement)
+
+    def write(self, lines: Iterable[Lines]) -> None:
+        """Carry the statements out. One thread at a time. Raises duckdb.Error."""
+        for one in lines:
+            os.ftruncate(self._descriptor, 0)
+            _write_all(self._descriptor, one.text)
+            self.connection.execute(one.statement)
+
+    def _lines(self, rows: Iterable[Mapping[str, Any]], found: Shape, statement: str) -> Iterator[Lines]:
         left = iter(rows)
         while chunk := list(itertools.islice(left, _CHUNK)):
             missing = found.fields.keys() - chunk[0].keys()
             if missing:  # DuckDB would make NULL of it without a word
-                raise TypeError(f"rows of {table.name} lack {', '.join(sorted(missing))}")
+                raise TypeError(f"a row lacks {', '.join(sorted(missing))}: {statement.format('...')}")
             text = self._encoder.encode_lines(chunk)
-            os.ftruncate(self._descriptor, 0)
-            _write_all(self._descriptor, text)
-            self.connection.execute(self._statement(table, found, replace, len(text)))
+            yield Lines(text, statement.format(self._query(found, len(text))))
 
-    def _statement(self, table: Table, found: Shape, replace: bool, size: int) -> str:
+    def _query(self, found: Shape, size: int) -> str:
         fields = ", ".join(f"{name}: '{kind}'" for name, kind in found.fields.items())
         return (
-            f"insert {'or replace ' if replace else ''}into {table.name} by name with lines as (select * from read_json("
-            f"'{self._lines}', format = 'newline_delimited', columns = {{{fields}}}, "
-            f"maximum_object_size = {max(size, _LONGEST_LINE)})) {found.query}"
+            f"with lines as (select * from read_json('{self._file}', format = 'newline_delimited', "
+            f"columns = {{{fields}}}, maximum_object_size = {max(size, _LONGEST_LINE)})) {found.query}"
         )
 
 
@@ -86,7 +115,7 @@ def writing(path: Path, wait_s: float = WAIT_S) -> Iterator[Writer]:
     try:
         lines = Path(f"/proc/self/fd/{descriptor}")
         with connect(path, "write", wait_s, target=lines) as connection:
-            yield Writer(connection, descriptor, lines)
+            yield Writer(path, connection, descriptor, lines)
     finally:
         os.close(descriptor)
 
@@ -106,7 +135,17 @@ def shape(table: Table) -> Shape:
     if table == KERNELS:
         outer = {"run_id": "VARCHAR", "candidate_id": "INTEGER"}
         return _from_records(table, outer, {"kernel": "place - 1"})
-    return _plain(table)
+    return _dated(_plain(table))
+
+
+def _dated(found: Shape) -> Shape:
+    """The same with times as whole microseconds since the epoch, which take a third of the time of texts."""
+    dates = [name for name, kind in found.fields.items() if kind == "TIMESTAMP"]
+    if not dates:
+        return found
+    fields = {name: "BIGINT" if name in dates else kind for name, kind in found.fields.items()}
+    made = ", ".join(f"make_timestamp({name}) as {name}" for name in dates)
+    return Shape(fields=fields, query=f"select * replace ({made}) from lines")
 
 
 def _plain(table: Table) -> Shape:

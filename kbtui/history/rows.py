@@ -1,25 +1,25 @@
-"""From a run's events to the rows of runs, candidates and pulls. Pure: the fold says what is, the events say when.
+"""Which rows of the history database a run's events make. Pure: the fold says what is, the events say when.
 
-Only what the new events touch becomes rows, so that taking in a growing journal costs what grew.
+The events are given piece by piece, and each piece gives the rows of what is new in it at once, so that neither the
+events nor their rows need be in memory together. What a later piece changes (a tag, a new partition, a pull that was in
+flight) is set right at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kbtui.history import event_rows
-from kbtui.history.event_rows import Row, timestamp
+from kbtui.history import event_rows, light, state_rows
+from kbtui.history.event_rows import Kinds, Row, by_kind, choices, of_kind
 from kbtui.state import events as e
-from kbtui.state.records import Reading, Signature, Timing
-from kbtui.state.run_state import Candidate, Pull, RunState
+from kbtui.state.run_state import RunState
+
+Rows = dict[str, list[Row]]
+"""Rows by the name of their table."""
 
 
 class RunRows:
-    """The rows of one run, its events given piece by piece from the first.
-
-    Only what the events after number `since` touch becomes rows: those of candidates and pulls replace the rows in the
-    database, those of single events are added.
-    """
+    """The rows of one run, its events given from the first. The database holds those of the events up to number `since`."""
 
     def __init__(self, run_id: str, since: int = 0) -> None:
         self.run_id = run_id
@@ -27,282 +27,145 @@ class RunRows:
         self.seen = 0
         """Events taken so far, the old ones included."""
         self._state = RunState()
-        self._candidates: set[int] = set()
+        self._times = state_rows.Times()
+        self._clusters: dict[int, int | None] = {}
+        """Every candidate that has a row, with the cluster in it."""
         self._pulls: set[int] = set()
-        self._all_candidates = False
-        self._times = _Times()
+        """Every pull that has a row."""
+        self._tagged: dict[int, int] = {}
+        """The candidate that each act of tagging is about, by the act's number."""
+        self._late_candidates: set[int] = set()
+        self._late_pulls: set[int] = set()
 
-    def take(self, events: Sequence[e.Event]) -> dict[str, list[Row]]:
-        """Fold the next events; the rows of those among them that are after `since` and stand in a table by themselves.
+    def take(self, events: Sequence[e.Event]) -> Rows:
+        """Fold the next events; the rows of those after `since`: of single events, and of the candidates and pulls that have none
+        yet.
 
         Raises KeyError when the events are no run (an event speaks of a candidate that none made).
         """
-        new = events[max(0, self.since - self.seen) :]
-        self.seen += len(events)
-        self._state.apply_all(events)
-        self._times.take(events)
-        self._touch(new)
+        old = max(0, self.since - self.seen)
+        if old:
+            self._fold(events[:old])
+            self._settle()
+        kinds = self._fold(events[old:] if old else events)
         return {
-            "selections": event_rows.selections(self.run_id, new),
-            "partitions": event_rows.partitions(self.run_id, new, self._state.modelled),
-            "interventions": event_rows.interventions(self.run_id, new),
-            "notes": event_rows.notes(self.run_id, new),
-            "requests": event_rows.requests(self.run_id, new),
+            "selections": event_rows.selections(self.run_id, kinds),
+            "partitions": event_rows.partitions(self.run_id, kinds, self._state.modelled),
+            "interventions": event_rows.interventions(self.run_id, kinds),
+            "notes": event_rows.notes(self.run_id, kinds),
+            "requests": event_rows.requests(self.run_id, kinds),
+            **self._new_rows(kinds),
+        }
+
+    def whole(self) -> Rows:
+        """The rows that follow from the events as a whole: they replace those of the run in the database."""
+        return {
+            "runs": state_rows.run(self.run_id, self._state),
+            "cases": state_rows.cases(self.run_id, self._state),
         }
 
     @property
-    def candidates(self) -> list[int]:
-        """The candidates whose rows are replaced."""
-        known = self._state.candidates.keys()
-        # A reward may name a candidate that the fold does not know.
-        return sorted(known) if self._all_candidates else sorted(self._candidates & known)
+    def changed_candidates(self) -> list[int]:
+        """Candidates whose rows are out of date, in more than the cluster."""
+        return sorted(self._late_candidates)
 
     @property
-    def pulls(self) -> list[int]:
-        """The pulls whose rows are replaced; a candidate may name one that the fold does not know: the baseline has pull 0."""
-        return sorted(self._pulls & self._state.pulls.keys())
+    def changed_pulls(self) -> list[int]:
+        """Pulls whose rows are out of date."""
+        return sorted(self._late_pulls)
 
-    def rows(self) -> dict[str, Iterable[Row]]:
-        """The rows that follow from the events as a whole, each table's made as they are asked for."""
-        state, candidates = self._state, self.candidates
+    def changed(self) -> Rows:
+        """The rows of those, all anew, but for candidates' sources, which never change."""
+        rows = self._rows_of(self.changed_candidates, self.changed_pulls)
+        for row in rows["candidates"]:
+            del row["source"]
+        return rows
+
+    def moved(self) -> list[Row]:
+        """The candidates that are in another cluster than their rows say, with that cluster."""
+        candidates = self._state.candidates
+        return [
+            {"run_id": self.run_id, "candidate_id": number, "cluster": candidates[number].cluster}
+            for number, cluster in self._clusters.items()
+            if candidates[number].cluster != cluster
+        ]
+
+    def written(self) -> None:
+        """All rows are in the database; events may follow."""
+        self.since = self.seen
+        self._settle()
+
+    # ------------------------------------------------------------ one piece
+
+    def _fold(self, events: Sequence[e.Event]) -> Kinds:
+        self.seen += len(events)
+        self._state.apply_all(light.whole(events))
+        kinds = by_kind(events)
+        self._times.take(kinds)
+        self._touch(kinds)
+        return kinds
+
+    def _touch(self, kinds: Kinds) -> None:
+        """Mark what has a row that these events change."""
+        for tagged in of_kind(kinds, e.Tagged):
+            self._tagged[tagged.seq] = tagged.candidate_id
+        touched = {self._tagged.get(undone.act) for undone in of_kind(kinds, e.Undone)}
+        touched.update(*(_candidates(of_kind(kinds, kind)) for kind in _OF_CANDIDATES if kind in kinds))
+        self._late_candidates |= {number for number in touched if number is not None and number in self._clusters}
+        for kind in _OF_PULLS:
+            self._late_pulls |= {event.pull for event in of_kind(kinds, kind)} & self._pulls  # type: ignore[attr-defined]
+        self._late_pulls |= {event.pull for event in choices(kinds)} & self._pulls
+
+    def _new_rows(self, kinds: Kinds) -> Rows:
+        """The rows of candidates and pulls that have none yet."""
+        made = dict.fromkeys(event.candidate_id for event in of_kind(kinds, e.Generated))
+        begun = dict.fromkeys(event.pull for event in choices(kinds))
+        candidates = [number for number in made if number not in self._clusters]
+        pulls = [number for number in begun if number not in self._pulls]
+        rows = self._rows_of(candidates, pulls)
+        self._forget_texts(candidates, pulls)
+        return rows
+
+    def _rows_of(self, candidates: Sequence[int], pulls: Sequence[int]) -> Rows:
+        state, run_id = self._state, self.run_id
         return {
-            "runs": _run(self.run_id, state),
-            "cases": _cases(self.run_id, state),
-            "candidates": (_candidate(self.run_id, state.candidates[number]) for number in candidates),
-            "case_times": (
-                {"run_id": self.run_id, "candidate_id": number, "records": timing.cases}
+            "candidates": [state_rows.candidate(run_id, state.candidates[number]) for number in candidates],
+            "case_times": [
+                {"run_id": run_id, "candidate_id": number, "records": timing.cases}
                 for number in candidates
                 if (timing := state.candidates[number].timing) is not None
-            ),
-            "kernels": (
-                {"run_id": self.run_id, "candidate_id": number, "records": compilation.kernels}
+            ],
+            "kernels": [
+                {"run_id": run_id, "candidate_id": number, "records": compilation.kernels}
                 for number in candidates
                 if (compilation := state.candidates[number].compilation) is not None
-            ),
-            "pulls": (_pull(self.run_id, state, state.pulls[number], self._times) for number in self.pulls),
+            ],
+            "pulls": [state_rows.pull(run_id, state, state.pulls[number], self._times) for number in pulls],
         }
 
-    def _touch(self, new: Iterable[e.Event]) -> None:
-        for event in new:
-            kind = type(event)
-            if kind is e.Clustered:
-                # A new partition changes the cluster of those it leaves out too.
-                self._all_candidates = True
-                continue
-            candidate_id = getattr(event, "candidate_id", None)
-            if candidate_id is not None:
-                self._candidates.add(candidate_id)
-            if kind in _OF_PULLS:
-                self._pulls.add(event.pull)  # type: ignore[attr-defined]
+    def _settle(self) -> None:
+        """What was folded so far is in the database as it is."""
+        self._late_candidates.clear()
+        self._late_pulls.clear()
+        self._forget_texts(self._state.candidates, self._state.pulls)
+
+    def _forget_texts(self, candidates: Iterable[int], pulls: Iterable[int]) -> None:
+        """Sources and replies are most of what a run takes in memory, and the fold asks for none of them again."""
+        state = self._state
+        for number in candidates:
+            candidate = state.candidates[number]
+            candidate.source = candidate.reflection = ""
+            self._clusters[number] = candidate.cluster
+        for number in pulls:
+            state.pulls[number].replies.clear()
+            self._pulls.add(number)
 
 
-_OF_PULLS = frozenset((e.Selected, e.Rewarded, e.PullDropped, e.Generated))
+_OF_PULLS = (e.Rewarded, e.PullDropped, e.Generated)
+_OF_CANDIDATES: tuple[type[e.Event], ...] = tuple(
+    kind for kind in e.Event.__subclasses__() if "candidate_id" in kind.__struct_fields__
+)
 
 
-class _Times:
-    """What began and ended pulls, which the fold does not keep."""
-
-    def __init__(self) -> None:
-        self.begun: dict[int, tuple[float, str]] = {}
-        """Seconds since the epoch, and the policy's reason."""
-        self.ended: dict[int, e.Rewarded | e.PullDropped] = {}
-
-    def take(self, events: Iterable[e.Event]) -> None:
-        for event in events:
-            kind = type(event)
-            if kind is e.Selected:
-                self.begun[event.pull] = (event.t, event.reason)  # type: ignore[attr-defined]
-            elif kind is e.Rewarded or kind is e.PullDropped:
-                self.ended.setdefault(event.pull, event)  # type: ignore[attr-defined, arg-type]
-
-
-def _run(run_id: str, state: RunState) -> list[Row]:
-    started = state.started
-    if started is None:
-        return []
-    best = state.best.timing if state.best is not None else None
-    return [
-        {
-            "run_id": run_id,
-            "problem": started.problem.name,
-            "problem_path": started.problem.path,
-            "problem_digest": started.problem.digest,
-            "entry": started.problem.entry,
-            "device": started.device.name,
-            "device_kind": started.device.kind,
-            "device_uuid": started.device.uuid,
-            "devices": started.lanes,
-            "target": started.device.target,
-            "timing": started.timing,
-            "policy": started.policy,
-            "policy_parameters": started.policy_parameters,
-            "generator": started.generator,
-            "model": started.model,
-            "objective": started.objective,
-            "seed": started.seed,
-            "iterations": state.iterations,
-            "budget_usd": state.budget_usd,
-            "parallel": started.parallel,
-            "host": started.host,
-            "user_name": started.user,
-            "python": started.python,
-            "arguments": started.arguments,
-            "versions": started.versions,
-            "isolation": started.isolation,
-            "started_at": timestamp(state.first_t),
-            "last_at": timestamp(state.last_t),
-            "elapsed_s": state.elapsed,
-            "status": state.status,
-            "stopped_by": state.stopped_by,
-            "pulls": state.pulls_ended,
-            "candidates": len(state.candidates),
-            "correct": len(state.frontier),
-            "baseline_id": state.baseline_id,
-            "best_id": state.best_id,
-            "best_move": state.best.move if state.best else None,
-            "best_strategy": state.best.strategy if state.best else None,
-            "best_verdict": best.verdict if best else None,
-            "best_ratio": best.ratio if best else None,
-            "best_low": best.low if best else None,
-            "best_high": best.high if best else None,
-            "best_estimate": best.estimate if best else None,
-            "cost_usd": state.cost_usd,
-            "tokens": state.tokens,
-        }
-    ]
-
-
-def _cases(run_id: str, state: RunState) -> list[Row]:
-    if state.started is None:
-        return []
-    return [
-        {
-            "run_id": run_id,
-            "case_name": case.name,
-            "fields": case.fields,
-            "weight": case.weight,
-            "bytes_moved": case.bytes_moved,
-            "operations": case.operations,
-        }
-        for case in state.started.problem.cases
-    ]
-
-
-def _candidate(run_id: str, c: Candidate) -> Row:
-    return {
-        "run_id": run_id,
-        "candidate_id": c.id,
-        "parent_id": c.parent_id,
-        "pull": c.pull,
-        "strategy": c.strategy,
-        "cluster": c.cluster,
-        "generator": c.generator,
-        "model": c.model,
-        "by_whom": c.by,
-        "move": c.move,
-        "detail": c.detail,
-        "born_at": timestamp(c.born),
-        "stage": c.stage,
-        "status": c.status,
-        "reward": c.reward,
-        "cost_usd": c.cost_usd,
-        "tokens": c.tokens,
-        "tags": c.tags,
-        "note": c.note,
-        "path": c.path,
-        "source": c.source,
-        "source_digest": c.source_digest,
-        "syntax_digest": c.syntax_digest,
-        **_checks(c),
-        **_timing(c.timing),
-        "device": c.device,
-        **_signature(c.signature),
-    }
-
-
-def _checks(c: Candidate) -> Row:
-    pruned, compiled, verified = c.pruned, c.compilation, c.verification
-    failed = compiled if compiled is not None and not compiled.ok else None
-    return {
-        "pruned_stage": pruned.stage if pruned else None,
-        "pruned_reason": pruned.reason if pruned else None,
-        "pruned_value": pruned.value if pruned else None,
-        "pruned_limit": pruned.limit if pruned else None,
-        "compile_ok": compiled.ok if compiled else None,
-        "compile_outcome": failed.outcome if failed else None,
-        "compile_reason": failed.reason if failed else None,
-        "compile_s": compiled.seconds if compiled else None,
-        "verdict": verified.verdict if verified else None,
-        "verdict_owner": verified.owner if verified else None,
-        "verdict_stage": verified.stage if verified else None,
-        "verdict_reason": verified.reason if verified else None,
-        "cases_checked": verified.cases_checked if verified else None,
-        "error": verified.error if verified else None,
-        "error_allowed": verified.allowed if verified else None,
-        "worst_case": verified.worst_case if verified else None,
-        "not_checked": verified.not_checked if verified else None,
-        "verify_s": verified.seconds if verified else None,
-    }
-
-
-def _timing(t: Timing | None) -> Row:
-    return {
-        "speed_verdict": t.verdict if t else None,
-        "ratio": t.ratio if t else None,
-        "low": t.low if t else None,
-        "high": t.high if t else None,
-        "parent_ratio": t.parent_ratio if t else None,
-        "pairs": t.pairs if t else None,
-        "noise": t.noise if t else None,
-        "total_ms": _total([case.ms for case in t.cases]) if t else None,
-        "estimate": t.estimate if t else None,
-        "parent_estimate": t.parent_estimate if t else None,
-        "total_estimate_ms": _total([case.estimate_ms for case in t.cases]) if t else None,
-        "suspicious": t.suspicious if t else None,
-        "time_s": t.seconds if t else None,
-    }
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if values and len(known) == len(values) else None
-
-
-def _signature(signature: Signature | None) -> Row:
-    row: Row = {"signature_source": None}
-    for name in ("sm", "dram", "l2"):
-        reading: Reading = getattr(signature, name) if signature is not None else Reading()
-        modelled = reading.source == "model"
-        row[f"{name}_percent"] = None if modelled else reading.percent
-        row[f"{name}_estimate_percent"] = reading.percent if modelled else None
-        if row["signature_source"] in (None, "unknown") and signature is not None:
-            row["signature_source"] = reading.source
-    return row
-
-
-def _pull(run_id: str, state: RunState, pull: Pull, times: _Times) -> Row:
-    begun, ended = times.begun.get(pull.number), times.ended.get(pull.number)
-    dropped = ended if isinstance(ended, e.PullDropped) else None
-    rewarded = ended if isinstance(ended, e.Rewarded) else None
-    return {
-        "run_id": run_id,
-        "pull": pull.number,
-        "cluster": pull.cluster,
-        "strategy": pull.strategy,
-        "parent_id": pull.parent_id,
-        "forced": pull.forced,
-        "chosen_because": begun[1] if begun else None,
-        "candidate_id": pull.candidate_ids[-1] if pull.candidate_ids else None,
-        "candidates": len(pull.candidate_ids),
-        "ended": pull.ended,
-        "seen": pull.seen,
-        "reward": pull.reward,
-        "timing": state.started.timing if state.started else None,
-        "outcome": pull.outcome,
-        "dropped_owner": dropped.owner if dropped else None,
-        "dropped_reason": dropped.reason if dropped else None,
-        "arm_mean": rewarded.mean if rewarded else None,
-        "arm_pulls": rewarded.pulls if rewarded else None,
-        "started_at": timestamp(begun[0]) if begun else None,
-        "ended_at": timestamp(ended.t) if ended else None,
-    }
+def _candidates(events: Iterable[e.Event]) -> set[int | None]:
+    return {event.candidate_id for event in events}  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from kbtui.history.views import VIEWS
 if TYPE_CHECKING:
     import duckdb
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Raised with every change of a table or view; `MIGRATIONS` then says how to get there from the version before."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
@@ -36,6 +36,23 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
     5: (
         "alter table runs add column if not exists devices varchar[] default []",
         "alter table candidates add column if not exists device varchar default ''",
+    ),
+    # Without their primary keys, which DuckDB cannot take off a table.
+    6: tuple(
+        f"create or replace table {name} as from {name}"
+        for name in (
+            "runs",
+            "cases",
+            "candidates",
+            "case_times",
+            "kernels",
+            "pulls",
+            "selections",
+            "partitions",
+            "interventions",
+            "notes",
+            "requests",
+        )
     ),
 }
 """Version -> statements that lead from it to the next. Views are made anew after every migration."""
@@ -105,7 +122,8 @@ def markdown() -> str:
 
 def _create(table: Table) -> str:
     columns = ", ".join(f"{column.name} {column.type}" for column in table.columns)
-    return f"create table {table.name} ({columns}, primary key ({', '.join(table.key)}))"
+    key = f", primary key ({', '.join(table.key)})" if table.is_primary else ""
+    return f"create table {table.name} ({columns}{key})"
 
 
 def _comments() -> Iterator[str]:

@@ -556,6 +556,11 @@ def decode(line: bytes | str) -> AnyEvent:
     return _decoder.decode(line)
 
 
+def decode_lines(lines: bytes) -> list[AnyEvent]:
+    """The events of whole lines. Raises as `decode`. Lines that are empty, or that hold two events, are not found out."""
+    return _decoder.decode_lines(lines)
+
+
 def is_durable(event: Event) -> bool:
     """Whether the event belongs in the journal."""
     return not isinstance(event, GpuSampled | Progressed | ReplyDelta)

@@ -146,7 +146,7 @@ async def test_it_is_named_wherever_a_figure_stands(bare: str) -> None:
     assert "there was no kernel whose own error would show more" in page(card)
     rows = RunRows("fake-1")
     rows.take(run.events)
-    (row,) = rows.rows()["runs"]
+    (row,) = rows.whole()["runs"]
     assert (row["baseline_id"], row["best_id"]) == (1, 2)
     from kbtui.cli.headless import summary_lines
 
