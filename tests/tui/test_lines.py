@@ -281,6 +281,19 @@ def test_tree_lines_fill_the_pane_exactly(width: int) -> None:
         assert width_of(source.line(index, width)) <= width
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_baseline_that_could_not_be_timed_has_no_figure(timed: bool) -> None:
+    state = state_of(sample())
+    baseline = state.candidates[0]
+    assert baseline.timing is not None
+    if not timed:
+        cases = tuple(CaseTiming(case=case.case, failed="its process ended") for case in baseline.timing.cases)
+        baseline.timing = structs.replace(baseline.timing, verdict="unknown", ratio=None, cases=cases)
+    line = plain(TreeSource(state, rows_of(state, Folds())).line(0, 120))
+    assert "#0" in line
+    assert ("1.00x" in line) == timed
+
+
 def _pruned() -> type:
     from kbtui.state.events import Pruned
 

@@ -215,6 +215,7 @@ def _right(state: RunState, candidate: Candidate, width: int, *, working: bool) 
         and candidate.ratio is None
         and not state.modelled
         and candidate.timing is not None
+        and candidate.timing.verdict != "unknown"
     ):
         text = "1.00x"
     out.right(text, 10 if state.modelled else 7, "accent" if is_best and role == "text" else role)
