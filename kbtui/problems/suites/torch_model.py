@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -100,14 +101,19 @@ class TorchModel:
         model = self._skeleton(case)
         names = list(_state(model))
         count = len(arguments) - len(names)
-        # buffers are copied: running statistics that a forward pass updates are no output
-        state = {name: value.clone() for name, value in zip(names, arguments[count:], strict=True)}
+        # buffers are copied: running statistics that a forward pass updates are no output. Parameters it only reads
+        buffers = dict(model.named_buffers())
+        given = zip(names, arguments[count:], strict=True)
+        state = {name: value.clone() if name in buffers else value for name, value in given}
         return torch.func.functional_call(model, state, tuple(arguments[:count]))
 
     def _skeleton(self, case: Case) -> Any:
         key = tuple(case.fields.items())
         if key not in self._modules:
             module = self._executed(case)
+            # torch.compile looks the globals of what it traces up by the name of their module
+            module.__name__ = f"kbtui_model_{id(self):x}_{len(self._modules)}"
+            sys.modules[module.__name__] = module
             with elsewhere("meta", 0):
                 self._modules[key] = module, _made_model(module)
         return self._modules[key][1]
