@@ -9,7 +9,8 @@ run's objective, 1.00 where nothing was found; a geometric mean over all problem
 
 On a `cuda` lane two rivals are timed by the same judge, against the same kernel, on the same cases:
 
-- torch.compile: the problem's reference compiled by inductor (mode "max-autotune" would take minutes a case);
+- torch.compile: the problem's reference under inductor's defaults, as `kbtui bench --method torch-compile` times it
+  (mode "max-autotune" would take minutes a case);
 - autotune: the problem's kernel under `triton.autotune` over warps and stages, with its sizes as they are. What the search may
   change beyond that (sizes with their grid, loops) an autotuner cannot without a person's rewriting of the wrapper.
 
@@ -38,11 +39,11 @@ from kbtui.engine.run_process import default_parts
 from kbtui.engine.spec import RunSpec
 from kbtui.errors import KbtuiError
 from kbtui.evaluate.lane import LaneSpec
-from kbtui.evaluate.lanes import open_lane
+from kbtui.evaluate.reference import ReferenceLane
 from kbtui.generate.tree.module import KernelModule
 from kbtui.history.journal import read_journal
 from kbtui.problems.folder import ProblemFolder, find_problem
-from kbtui.state.records import BASELINE_ID
+from kbtui.state.records import BASELINE_ID, Timing, Verification
 from kbtui.state.run_state import RunState
 
 HERE = Path(__file__).parent
@@ -105,42 +106,45 @@ def search(problem: ProblemFolder, arguments: argparse.Namespace) -> Row:
 
 
 def rivals(problem: ProblemFolder, arguments: argparse.Namespace) -> list[Rival]:
-    """Both, timed by one lane against the problem's kernel."""
+    """Both, timed by one lane against the problem's kernel. Raises KbtuiError."""
     with tempfile.TemporaryDirectory() as scratch:
         spec = LaneSpec(
             problem=problem.path, device=arguments.device, target=arguments.target, python=arguments.python,
             scratch=Path(scratch) / "lane", seed=arguments.seed, deadline_s=600.0,
         )  # fmt: skip
-        lane = open_lane(spec)
+        lane = ReferenceLane(spec)
         try:
             lane.start()
-            base = lane.compile(problem.kernel_source, _quiet)
-            lane.verify(problem.kernel_source, base.kernels, _quiet)
-            baseline = lane.time(problem.kernel_source, base.kernels, None, problem.kernel_source, None, _quiet).timing
-            found = []
-            for name, source in (("torch.compile", compiled(problem)), ("autotune", autotuned(problem))):
-                if source is None:
-                    found.append(Rival(name, failed="no launch that it could tune"))
-                    continue
-                began = time.perf_counter()
-                compilation = lane.compile(source, _quiet)
-                kernels = compilation.kernels if compilation.ok else ()
-                verified = lane.verify(source, kernels, _quiet)
-                if verified.verdict != "correct":
-                    found.append(Rival(name, failed=f"{verified.verdict}: {verified.reason}"))
-                    continue
-                timing = lane.time(source, kernels, baseline, problem.kernel_source, None, _quiet).timing
-                failed = "" if timing.ratio is not None else "no time"
-                found.append(Rival(name, timing.ratio, time.perf_counter() - began, failed))
-            return found
+            baseline = lane.baseline(_quiet)
+            return [torch_compiled(lane, baseline), tuned(lane, problem, baseline)]
         finally:
             lane.close()
 
 
-def compiled(problem: ProblemFolder) -> str:
-    """The reference under torch.compile, as a candidate's source: what it needs of problem.py is all of it."""
-    text = problem.problem_file.read_text(encoding="utf-8")
-    return f"{text}\n\nimport torch as _torch\n\n{problem.entry} = _torch.compile(reference)\n"
+def torch_compiled(lane: ReferenceLane, baseline: Timing) -> Rival:
+    began = time.perf_counter()
+    found = lane.time_reference(baseline, _quiet)
+    return rival("torch.compile", found.verification, found.timing, began)
+
+
+def tuned(lane: ReferenceLane, problem: ProblemFolder, baseline: Timing) -> Rival:
+    source = autotuned(problem)
+    if source is None:
+        return Rival("autotune", failed="no launch that it could tune")
+    began = time.perf_counter()
+    compilation = lane.compile(source, _quiet)
+    kernels = compilation.kernels if compilation.ok else ()
+    verified = lane.verify(source, kernels, _quiet)
+    timing = None
+    if verified.verdict == "correct":
+        timing = lane.time(source, kernels, baseline, problem.kernel_source, None, _quiet).timing
+    return rival("autotune", verified, timing, began)
+
+
+def rival(name: str, verified: Verification, timing: Timing | None, began: float) -> Rival:
+    if verified.verdict != "correct" or timing is None:
+        return Rival(name, failed=f"{verified.verdict}: {verified.reason}")
+    return Rival(name, timing.ratio, time.perf_counter() - began, "" if timing.ratio is not None else "no time")
 
 
 def autotuned(problem: ProblemFolder) -> str | None:

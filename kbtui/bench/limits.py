@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 from kbtui import clock
 
@@ -38,3 +40,22 @@ class Limit:
                 loop.call_later(LOOK_S, look)
 
         look()
+
+    @contextlib.contextmanager
+    def watching(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Within the block, call `stop` once, from a thread, when it is time: for work that blocks."""
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(LOOK_S):
+                if self.over:
+                    stop()
+                    return
+
+        thread = threading.Thread(target=look, name="limit", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -15,7 +15,8 @@ REFLECTIONS = 3
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """`policy` "" leaves the run's own. `measured` methods search by times and mean nothing without a GPU."""
+    """`policy` "" leaves the run's own. `measured` methods need times and mean nothing without a GPU. A method without a
+    `generator` searches for nothing: it times what is there, and no run is made."""
 
     name: str
     summary: str
@@ -23,12 +24,20 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     measured: bool = False
 
+    @property
+    def searches(self) -> bool:
+        return bool(self.generator)
+
     def shape(self, spec: RunSpec, iterations: int) -> RunSpec:
-        """The run that this method makes of `spec`. Raises UsageError for what does not fit together."""
+        """The run that this method makes of `spec`; of one that searches for nothing, what it is timed under. Raises UsageError
+        for what does not fit together."""
         if self.measured and spec.device == "cpu":
-            raise UsageError(
-                f"{self.name} chooses by measured times, and cpu has none: give --device cuda:0, or another --method"
+            needs = (
+                "chooses by measured times, and cpu has none" if self.searches else "is timed, and cpu times nothing"
             )
+            raise UsageError(f"{self.name} {needs}: give --device cuda:0, or another --method")
+        if not self.searches:
+            return msgspec.structs.replace(spec, generator="", model="", iterations=0, generator_parameters={})
         policy, parameters = (self.policy, {}) if self.policy else (spec.policy, dict(spec.policy_parameters))
         return msgspec.structs.replace(
             spec,
@@ -80,6 +89,12 @@ _METHODS = (
         summary="block sizes, warps and stages alone, one step at a time from the fastest version",
         generator="rewrite",
         policy="ucb",
+        measured=True,
+    ),
+    Method(
+        name="torch-compile",
+        summary="no search: the problem's PyTorch reference under torch.compile, beside the kernel",
+        generator="",
         measured=True,
     ),
 )

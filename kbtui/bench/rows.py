@@ -12,10 +12,10 @@ import msgspec
 from kbtui.bench.reasons import what_became
 from kbtui.engine.stops import share_of_light
 from kbtui.errors import HistoryError
-from kbtui.state.records import Record, Summary, TimingKind
-from kbtui.state.run_state import Candidate, RunState
+from kbtui.state.records import Record, Summary, Timing, TimingKind
+from kbtui.state.run_state import RunState
 
-Status = Literal["started", "waiting", "stopped", "done", "failed"]
+Status = Literal["started", "waiting", "stopped", "done", "failed", "not applicable"]
 
 AGAIN = ("environment", "provider", "kbtui")
 """Owners of failures that a kernel had no part in."""
@@ -28,7 +28,8 @@ class Row(Record, frozen=True, kw_only=True):
     nothing beat it. `sum_ratio` is all baseline times over all of the best's, measured or modelled as `timing` says.
     `correct` counts correct versions beside the baseline. `reason` says of what failed why, of a result that is no gain
     what became of its versions. `owner` of a failure: the candidate, or one of `AGAIN`, which `--resume` tries again. A
-    `stopped` one has what its run had found when the time was over; it counts for nothing before it is done.
+    `stopped` one has what its run had found when the time was over; it counts for nothing before it is done, and one that the
+    method is `not applicable` to never does. Without a `run_id` no run was made.
     `of_limit_percent` is the best version's share of the speed of light.
     """
 
@@ -70,7 +71,8 @@ class Row(Record, frozen=True, kw_only=True):
     @property
     def over(self) -> bool:
         """Whether `--resume` leaves it as it is."""
-        return self.status == "done" or (self.status == "failed" and self.owner not in AGAIN)
+        final = self.status in ("done", "not applicable")
+        return final or (self.status == "failed" and self.owner not in AGAIN)
 
 
 def row_of(started: Row, state: RunState, summary: Summary, seconds: float, at: float) -> Row:
@@ -90,7 +92,7 @@ def row_of(started: Row, state: RunState, summary: Summary, seconds: float, at: 
         low=timing.low if timing is not None and measured and not is_baseline else None,
         high=timing.high if timing is not None and measured and not is_baseline else None,
         estimate=None if measured else _figure(is_baseline, timing.estimate if timing else None),
-        sum_ratio=1.0 if is_baseline else _sum_over_sum(best),
+        sum_ratio=1.0 if is_baseline else sum_over_sum(timing),
         baseline_ms=summary.baseline_ms,
         pulls=summary.pulls,
         candidates=summary.candidates,
@@ -109,10 +111,10 @@ def _figure(is_baseline: bool, figure: float | None) -> float | None:
     return 1.0 if is_baseline else figure
 
 
-def _sum_over_sum(best: Candidate | None) -> float | None:
-    """Total time of the baseline over total time of the best, on the cases that have both."""
+def sum_over_sum(timing: Timing | None) -> float | None:
+    """Total time of the baseline over total time of what was timed, on the cases that have both."""
     base = own = 0.0
-    for case in best.timing.cases if best is not None and best.timing is not None else ():
+    for case in timing.cases if timing is not None else ():
         ms, ratio = (case.ms, case.ratio) if case.ms is not None else (case.estimate_ms, case.estimate_ratio)
         if ms and ratio:
             own += ms

@@ -15,6 +15,7 @@ from kbtui import clock, paths
 from kbtui.bench.claims import claimed
 from kbtui.bench.limits import Limit
 from kbtui.bench.methods import Method
+from kbtui.bench.references import time_reference
 from kbtui.bench.rows import Row, RowFile, read_rows, row_of
 from kbtui.bench.suites import read_shard
 from kbtui.engine.spec import RunSpec, run_id_for
@@ -160,6 +161,9 @@ def _one(
     waits: list[bool] = []
     began = clock.monotonic()
     try:
+        if not benchmark.method.searches:
+            found = time_reference(spec, row, limit)
+            return msgspec.structs.replace(found, seconds=row.seconds + clock.monotonic() - began), None
         summary = _run(benchmark, spec, kernel, state, waits, limit)
     except KeyboardInterrupt:
         if not limit.over:
@@ -192,7 +196,7 @@ def _begun(benchmark: Benchmark, kernel: str, path: Path, known: Row | None) -> 
     if known is not None and known.run_id and paths.journal_file(known.run_id).exists():
         spec = RunSpec(problem="", run_id=known.run_id, continue_run=True, python=spec.python)
         return spec, msgspec.structs.replace(known, status="started", reason="", owner="")
-    spec.run_id = run_id_for(str(path))
+    spec.run_id = run_id_for(str(path)) if benchmark.method.searches else ""
     row = Row(
         benchmark=benchmark.name,
         suite=benchmark.suite,

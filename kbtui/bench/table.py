@@ -22,7 +22,7 @@ NEAR_LIMIT = 80.0
 
 class Figures(Record, frozen=True, kw_only=True):
     """Over all tasks that are over. Percentages are of `tasks`; a failed task counts as 1.0x in `geomean_all`.
-    `waiting` for replies and `unfinished` ones count for nothing yet.
+    `waiting` for replies and `unfinished` ones count for nothing yet, `not_applicable` ones not at all.
 
     `correct_percent`: at least one correct version beside the baseline. `fast_percent` (Fast@1): the best is faster than
     the baseline, measured beyond doubt, or modelled beyond the estimate's uncertainty. `sum_over_sum`: TritonBench's own
@@ -34,6 +34,7 @@ class Figures(Record, frozen=True, kw_only=True):
     failed: int
     waiting: int
     unfinished: int
+    not_applicable: int
     correct_percent: float
     fast_percent: float
     geomean_correct: float | None
@@ -57,6 +58,7 @@ def figures(rows: Sequence[Row]) -> Figures:
         failed=sum(row.status == "failed" for row in over),
         waiting=sum(row.status == "waiting" for row in rows),
         unfinished=sum(row.status in ("started", "stopped") for row in rows),
+        not_applicable=sum(row.status == "not applicable" for row in rows),
         correct_percent=_percent(sum(row.correct > 0 for row in over), count),
         fast_percent=_percent(sum(map(_fast, over)), count),
         geomean_correct=_geomean(gains),
@@ -102,10 +104,14 @@ def figure(value: float | None, timing: TimingKind) -> str:
 def summary_lines(found: Figures) -> list[tuple[str, str]]:
     """(name, value) of every figure, for people."""
     t = found.timing
-    to_go = [("waiting for replies", found.waiting), ("begun and not finished, not counted", found.unfinished)]
+    beside = [
+        ("waiting for replies", found.waiting),
+        ("begun and not finished, not counted", found.unfinished),
+        ("method not applicable, not counted", found.not_applicable),
+    ]
     return [
         ("tasks", f"{found.tasks}" + (f", {found.failed} failed" if found.failed else "")),
-        *((name, str(number)) for name, number in to_go if number),
+        *((name, str(number)) for name, number in beside if number),
         ("correct", f"{found.correct_percent:.1f} %"),
         ("Fast@1" if t == "measured" else "Fast@1 (modelled)", f"{found.fast_percent:.1f} %"),
         ("geometric mean, correct tasks", figure(found.geomean_correct, t)),
@@ -128,7 +134,8 @@ def cells(row: Row) -> tuple[str, ...]:
     sums = figure(row.sum_ratio, row.timing) if row.correct else "-"
     return (
         row.kernel,
-        row.verdict or "same",
+        # the best is the baseline; where times are modelled no kernel is known to be the same
+        row.verdict or ("same" if row.timing == "measured" else "not worse"),
         best,
         sums,
         made,

@@ -41,7 +41,9 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     suite: Annotated[str, typer.Argument(help="bundled, the name of an imported suite, or a folder of problems.")],
-    method: Annotated[str, typer.Option(help="rewrite, llm, paper, best-of-n, geak or autotune.")] = "rewrite",
+    method: Annotated[
+        str, typer.Option(help="rewrite, llm, paper, best-of-n, geak, autotune or torch-compile.")
+    ] = "rewrite",
     iterations: Annotated[int, typer.Option(min=1, help="Pulls for each kernel.")] = 20,
     kernels: Annotated[
         str | None, typer.Option(help="Only these, in this order; @FILE names them one a line.", metavar="A,B|@FILE")
@@ -96,7 +98,7 @@ def bench(
     files = _files(prompts, replies, chosen_method.generator)
     settings, _ = load_settings(
         {
-            "generator": chosen_method.generator,
+            "generator": chosen_method.generator or None,
             "model": ",".join(model) if model else ("files/model" if files is not None else None),
             "budget_usd": budget_usd,
             "budget_minutes": budget_minutes,
@@ -149,7 +151,8 @@ def bench(
         run(benchmark, problems, folder, resume=resume, report=progress, limit=Limit(minutes), on_bug=reported)
     rows = [msgspec.structs.replace(row, family=family_of.get(row.kernel, "")) for row in results(folder)]
     device_name = next((row.device for row in rows if row.device), base.device)
-    title = f"{suite}, {method}, {plural(iterations, 'pull')} for each kernel, {device_name}"
+    pulls = f", {plural(iterations, 'pull')} for each kernel" if chosen_method.searches else ""
+    title = f"{suite}, {method}{pulls}, {device_name}"
     _show(title, rows, folder, files, as_json)
     if lost:
         output.note(f"{lost} of {jobs} processes failed as said above: --resume goes on")
@@ -199,7 +202,7 @@ class _Progress:
         self._done += 1
         kernel, verdict, best, *_, last = cells(row)
         at = f"{self._done}/{self._count} " if self._count else ""
-        output.note(f"{at}{kernel}: {verdict} {best if row.status == 'done' else last}")
+        output.note(f"{at}{kernel}: {verdict} {best if row.gain is not None else last}")
 
 
 def _print(rows: list[Row], folder: Path, files: Replies | None) -> None:

@@ -6,9 +6,10 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from kbtui import paths
-from kbtui.state.records import BestSummary, Summary, Timing
+from kbtui.state.records import BASELINE_ID, BestSummary, Summary, Timing
 from kbtui.state.run_state import Candidate, RunState
 
 DEVICES_DIFFER = 1.05
@@ -28,12 +29,65 @@ def best_of(state: RunState) -> int | None:
     device = arena(state)
     if not compared_on(state, device):
         return state.best_id
-    best_id, best_figure = baseline.id, 1.0
-    for candidate in state.frontier:
-        figure = promoting_figure(candidate, device)
-        if candidate.id != baseline.id and figure is not None and figure > best_figure:
-            best_id, best_figure = candidate.id, figure
+    if len(state.lanes) == 1:
+        return _leader_of(state)
+    rising = ((promoting_figure(one, device), one.id) for one in state.frontier if one.id != baseline.id)
+    return _ahead(baseline.id, ((number, figure) for figure, number in rising if figure is not None))
+
+
+def _ahead(baseline_id: int, figures: Iterable[tuple[int, float]]) -> int:
+    """The candidate with the highest figure above the baseline's 1, the first of equals; the baseline when there is none."""
+    best_id, best_figure = baseline_id, 1.0
+    for number, figure in figures:
+        if figure > best_figure:
+            best_id, best_figure = number, figure
     return best_id
+
+
+class _Leader:
+    """Who is ahead in a run on one device. It looks at what changed; only when the one ahead falls back, at all."""
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.baseline_id: int | None = None
+        self.best_id = BASELINE_ID
+        self.figures: dict[int, float] = {}
+        """The figures of those on the frontier that have one, the baseline left out."""
+
+    def follow(self, state: RunState) -> None:
+        if state.version == self.version:
+            return
+        over = state.baseline_id != self.baseline_id
+        changed = state.candidates if over else state.changed_since(self.version)
+        self.version, self.baseline_id = state.version, state.baseline_id
+        for number in changed:
+            candidate = state.candidates[number]
+            counts = candidate.correct and number != state.baseline_id
+            figure = promoting_figure(candidate, "") if counts else None
+            before = self.figures.get(number, 0.0)
+            if figure is not None:
+                self.figures[number] = figure
+            else:
+                self.figures.pop(number, None)
+            over = over or (number == self.best_id and (figure or 0.0) < before)
+            if not over and figure is not None and self._is_ahead(number, figure):
+                self.best_id = number
+        if over:
+            assert state.baseline_id is not None, "the best is asked for once there is a baseline"
+            self.best_id = _ahead(state.baseline_id, sorted(self.figures.items()))
+
+    def _is_ahead(self, number: int, figure: float) -> bool:
+        best = self.figures.get(self.best_id, 1.0)
+        return figure > best or (figure == best > 1.0 and number < self.best_id)
+
+
+_leaders: WeakKeyDictionary[RunState, _Leader] = WeakKeyDictionary()
+
+
+def _leader_of(state: RunState) -> int:
+    found = _leaders.setdefault(state, _Leader())
+    found.follow(state)
+    return found.best_id
 
 
 def promoting_figure(candidate: Candidate, device: str | None = None) -> float | None:
@@ -115,7 +169,7 @@ def summary(state: RunState, stopped_by: str) -> Summary:
         candidates=len(state.candidates),
         correct=len(state.frontier),
         best=_best_summary(state.best),
-        baseline_ms=_mean_ms(state.baseline_beside(state.best) if state.best is not None else _timing(state.baseline)),
+        baseline_ms=mean_ms(state.baseline_beside(state.best) if state.best is not None else _timing(state.baseline)),
         cost_usd=state.cost_usd,
         tokens=state.tokens,
         stopped_by=stopped_by,
@@ -144,7 +198,7 @@ def _timing(candidate: Candidate | None) -> Timing | None:
     return candidate.timing if candidate is not None else None
 
 
-def _mean_ms(timing: Timing | None) -> float | None:
+def mean_ms(timing: Timing | None) -> float | None:
     if timing is None:
         return None
     measured = [case.ms for case in timing.cases if case.ms]

@@ -17,7 +17,7 @@ from kbtui.bench.methods import METHODS, find_method
 from kbtui.bench.rows import Row, RowFile, read_rows
 from kbtui.bench.running import Benchmark, results, run, write_tables
 from kbtui.bench.suites import chosen, find_suite, read_shard
-from kbtui.bench.table import as_csv, figure, figures, markdown
+from kbtui.bench.table import as_csv, cells, figure, figures, markdown
 from kbtui.engine.spec import RunSpec
 from kbtui.errors import EnvironmentFailure, HistoryError, ProblemError, UsageError
 from kbtui.history.database import History
@@ -47,6 +47,9 @@ class TestMethods:
 
         base = msgspec.structs.replace(BASE, device="cuda:0", generator_parameters={"repairs": 1})
         shaped = METHODS[name].shape(base, 7)
+        if not METHODS[name].searches:
+            assert (shaped.generator, shaped.model, shaped.iterations) == ("", "", 0)
+            return
         make_policy(shaped.policy, shaped.policy_parameters)
         read_settings(shaped.generator_parameters)
         assert (shaped.iterations, shaped.speed_of_light) == (7, None)
@@ -126,6 +129,13 @@ class TestFigures:
         assert "1.50x" not in text
         assert figures([row("a", estimate=1.01, correct=1)]).fast_percent == 0.0  # within what an estimate knows
         assert figure(1.5, "measured") == "1.50x"
+
+    def test_a_modelled_table_has_none_of_the_words_for_what_is_measured(self) -> None:
+        """A kernel without a gain read `same` beside others that were `not worse`."""
+        rows = [row("a", estimate=1.0, correct=2), row("b", estimate=1.1, verdict="not worse", correct=1), row("c")]
+        assert [cells(one)[1] for one in rows] == ["not worse"] * 3
+        assert "same" not in markdown("t", rows)
+        assert cells(measured("a", 1.0, verdict=""))[1] == "same"
 
     def test_nothing_at_all(self) -> None:
         found = figures([])

@@ -26,6 +26,7 @@ JOBS: dict[str, str] = {
     "count": "kbtui.evaluate.inlane.count:run",
     "survey": "kbtui.evaluate.inlane.survey:run",
     "time": "kbtui.evaluate.inlane.clock:run",
+    "time_reference": "kbtui.evaluate.inlane.reference:run",
     "device": "kbtui.evaluate.inlane.device:run",
     "rehearse": "kbtui.evaluate.inlane.device:rehearse",
 }
