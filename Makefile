@@ -67,6 +67,7 @@ $(STAMP): pyproject.toml
 	  $(BIN)/pip install -q torch==$(TORCH_CPU); \
 	fi
 	$(BIN)/pip install -q -e ".[torch,llm,dev]"
+	$(BIN)/pip install -q -e ".[ray]" || echo "no ray for this Python: the tests that need it skip"
 	touch $@
 
 clean:

@@ -61,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     seed: int = 0
     parallel: int = 0
+    lanes: str = "local"
+    address: str = ""
     theme: str = ""
     ascii: bool = False
     mouse: bool = True
@@ -285,6 +287,8 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "python": _text,
     "seed": _whole(0),
     "parallel": _whole(0),
+    "lanes": _choice("local", "ray"),
+    "address": _text,
     "theme": _text,
     "ascii": _yes_no,
     "mouse": _yes_no,

@@ -13,7 +13,7 @@ from kbtui.errors import UsageError
 if TYPE_CHECKING:
     from kbtui.engine.spec import RunSpec
 
-CONTINUABLE = ("iterations", "budget_usd", "budget_tokens", "budget_minutes", "patience")
+CONTINUABLE = ("iterations", "budget_usd", "budget_tokens", "budget_minutes", "patience", "address")
 """What may change when a run goes on; everything else is fixed by its journal."""
 OF_MODELS = {
     "model": "--model",
@@ -63,8 +63,20 @@ def fresh(problem: str, settings: Settings) -> RunSpec:
         python=settings.interpreter,
         seed=settings.seed,
         parallel=settings.parallel,
+        cluster=cluster(settings),
         arguments=tuple(sys.argv[1:]),
     )
+
+
+def cluster(settings: Settings) -> str:
+    """Address of the Ray cluster that the lanes are in; "" for lanes on this machine."""
+    return (settings.address or "auto") if settings.lanes == "ray" else ""
+
+
+def refuse_unused_address(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Raise UsageError for the flag of a cluster where none is used: whoever names one thinks that it works there."""
+    if settings.lanes != "ray" and origins.get("address", "").startswith("--"):
+        raise UsageError("--address is for --lanes ray: add that, or leave it out")
 
 
 def refuse_unused(generator: str, origins: Mapping[str, str]) -> None:
@@ -155,5 +167,6 @@ def continued(text: str, settings: Settings, origins: Mapping[str, str]) -> RunS
         budget_tokens=settings.budget_tokens if "budget_tokens" in said else UNSET,
         budget_minutes=settings.budget_minutes if "budget_minutes" in said else UNSET,
         patience=settings.patience if "patience" in said else UNSET,
+        cluster=settings.address if "address" in said else "",
         arguments=tuple(sys.argv[1:]),
     )

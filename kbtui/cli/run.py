@@ -12,6 +12,7 @@ import typer
 from kbtui.cli import headless as printing
 from kbtui.cli import options, output
 from kbtui.cli.cockpit import drawing_flags, open_cockpit
+from kbtui.cli.continuing import refuse_used_up
 from kbtui.cli.screen import Ascii, LowBandwidth, NoMouse, Theme
 from kbtui.config import OBJECTIVES, Settings, load_settings
 from kbtui.errors import KbtuiError, UnknownPriceError, UsageError
@@ -69,6 +70,12 @@ def run(
     parallel: Annotated[
         int | None, typer.Option(help="Pulls in flight at a time; 0: two for each GPU, one on cpu.")
     ] = None,
+    lanes: Annotated[
+        str | None, typer.Option(help="Where candidates are judged: local, or ray for the nodes of a Ray cluster.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The Ray cluster; auto is this machine's, local a new one.")
+    ] = None,
     continue_run: Annotated[str | None, typer.Option("--continue", metavar="RUN", help="Go on with this run.")] = None,
     headless: Annotated[bool, typer.Option("--headless", help="Without the cockpit; ends with the run.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Start in the background; print the run's id.")] = False,
@@ -104,6 +111,8 @@ def run(
             "python": python,
             "seed": seed,
             "parallel": parallel,
+            "lanes": lanes,
+            "address": address,
         }
     )
     _require_one_way_to_watch(headless=headless, detach=detach, as_json=as_json)
@@ -111,6 +120,7 @@ def run(
         spec = _fresh(problem, settings, origins, recording)
     elif continue_run is not None and problem is None:
         spec = options.continued(continue_run, settings, origins)
+        refuse_used_up(spec, _state_before(spec))
     else:
         raise UsageError("name either a PROBLEM to start on, such as `kbtui run softmax`, or a run to `--continue`")
     if headless:
@@ -132,6 +142,7 @@ def _require_one_way_to_watch(*, headless: bool, detach: bool, as_json: bool) ->
 
 def _fresh(problem: str, settings: Settings, origins: Mapping[str, str], recording: str | None) -> RunSpec:
     options.refuse_unused(settings.generator, origins)
+    options.refuse_unused_address(settings, origins)
     spec = options.fresh(problem, settings)
     if settings.generator == "replay":
         return options.replayed(spec, recording, origins)

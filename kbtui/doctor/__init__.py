@@ -12,7 +12,7 @@ from kbtui.config import Settings
 from kbtui.doctor.finding import Finding, State
 from kbtui.doctor.gpu import gpu_findings
 from kbtui.doctor.lanes import lane_findings
-from kbtui.doctor.machine import data_finding, database_finding, isolation_findings
+from kbtui.doctor.machine import data_finding, database_finding, isolation_findings, ray_finding
 from kbtui.doctor.session import clipboard_finding, keys_finding, logout_finding, terminal_finding
 
 __all__ = ["Finding", "State", "examine"]
@@ -27,6 +27,7 @@ def examine(settings: Settings) -> list[Finding]:
         *isolation_findings(),
         data_finding(),
         database_finding(),
+        ray_finding(settings.lanes),
         terminal_finding(),
         clipboard_finding(),
         logout_finding(),

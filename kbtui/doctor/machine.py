@@ -91,3 +91,15 @@ def database_finding() -> Finding:
     except KbtuiError as error:
         return Finding("history", "limits", f"duckdb {version}: {error}")
     return Finding("history", "ok", f"duckdb {version}, {file}, {plural(runs, 'run')}")
+
+
+def ray_finding(lanes: str) -> Finding:
+    """Ray, which only runs with `--lanes ray` need; `lanes` is the setting."""
+    try:
+        version = metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        remedy = "pip install 'kbtui[ray]'"
+        if lanes == "ray":
+            return Finding("ray", "fails", f"not installed, and the setting `lanes` is ray: {remedy}")
+        return Finding("ray", "ok", f"not installed; only --lanes ray needs it: {remedy}")
+    return Finding("ray", "ok", version)

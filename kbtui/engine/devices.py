@@ -25,10 +25,10 @@ def choose_device(requested: str, dev: Path = Path("/dev")) -> str:
     return found[0]
 
 
-def choose_devices(requested: str, dev: Path = Path("/dev")) -> tuple[str, ...]:
+def choose_devices(requested: str, dev: Path = Path("/dev"), *, here: bool = True) -> tuple[str, ...]:
     """As `choose_device`, of one device or several: "cuda:0,cuda:1" or "cuda:0,1", each once. "cpu,cpu" are two lanes on the
     processors of this machine, "cpu:0" and "cpu:1". Raises UsageError for what is no device, and for what one run cannot
-    mix."""
+    mix. With `here` False they are not this machine's, and nobody looks whether it has them."""
     if requested == "":
         return ("cuda:0" if _has_gpu(dev) else "cpu",)
     pieces = [piece.strip() for piece in requested.split(",")]
@@ -41,7 +41,8 @@ def choose_devices(requested: str, dev: Path = Path("/dev")) -> tuple[str, ...]:
         if name in found:
             raise UsageError(f"--device {requested} names {name} twice: a device has one lane, name it once")
         found.append(name)
-    _require_there(found)
+    if here:
+        _require_there(found)
     return tuple(found)
 
 

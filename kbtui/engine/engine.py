@@ -95,7 +95,7 @@ class Engine:
         stack.callback(lock.release)
         stack.enter_context(opening.discarded_unless_started(spec.run_id))
         state = opening.recorded_state(spec.run_id) if spec.continue_run else opening.new_state(spec.run_id)
-        spec = opening.completed(spec, state)
+        spec = await asyncio.to_thread(opening.completed, spec, state)  # a cluster takes seconds to answer
         problem = find_problem(spec.problem)
         policy, generator = self._parts.make_policy(spec), self._parts.make_generator(spec)
         opening.require_start(problem, generator)

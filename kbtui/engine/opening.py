@@ -65,7 +65,7 @@ def completed(spec: RunSpec, state: RunState) -> RunSpec:
     not exist."""
     started = state.started
     if started is None:
-        devices = choose_devices(spec.device)
+        devices = _named_devices(spec)
         return msgspec.structs.replace(
             spec,
             device=",".join(devices),
@@ -87,7 +87,20 @@ def completed(spec: RunSpec, state: RunState) -> RunSpec:
         python=spec.python or started.python,
         seed=started.seed,
         parallel=started.parallel,
+        cluster=started.cluster and (spec.cluster or started.cluster),
     )
+
+
+def _named_devices(spec: RunSpec) -> tuple[str, ...]:
+    """The run's devices. Of a cluster's they are names only: which GPU is cuda:0, the cluster decides."""
+    if not spec.cluster:
+        return choose_devices(spec.device)
+    from kbtui.evaluate.ray_lane import cluster_devices, connected
+
+    if not spec.device:
+        return cluster_devices(spec.cluster)
+    connected(spec.cluster)
+    return choose_devices(spec.device, here=False)
 
 
 def _enough(devices: Sequence[str]) -> int:
@@ -147,6 +160,7 @@ def lane_specs(spec: RunSpec, problem: ProblemFolder, scratch: Path) -> dict[str
             objective=spec.objective,
             compilers=compilers,
             lanes=len(names),
+            cluster=spec.cluster,
         )
         for name, device in zip(names, spec.device.split(","), strict=True)
     }
@@ -184,6 +198,7 @@ def started_event(spec: RunSpec, lanes: Started, policy: Policy, generator: Gene
         speed_of_light_percent=spec.speed_of_light,
         dispatch=spec.dispatch,
         parallel=spec.parallel,
+        cluster=spec.cluster,
         versions=_versions(facts, generator),
         isolation={**facts.isolation, "run process not readable": hidden},
         python=spec.python,

@@ -59,6 +59,8 @@ class RunSpec(msgspec.Struct, kw_only=True):
     seed: int = 0
     parallel: int = 0
     """Pulls in flight; 0: as many as keep the devices busy."""
+    cluster: str = ""
+    """Address of the Ray cluster whose nodes have the lanes; "": they are on this machine."""
     arguments: tuple[str, ...] = ()
     continue_run: bool = False
 

@@ -38,7 +38,7 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
     `device` is "cpu" or "cuda:N"; `target` such as "sm_90" is used on `cpu` only. `python` is the interpreter that
     has torch and triton.
     `scratch` is a folder on a local disk, the lane's own. `compilers` sources are compiled beside one another. `lanes` is how
-    many lanes of the run share the machine's processors.
+    many lanes of the run share the machine's processors. `cluster` is the address of a Ray cluster, "" for this machine.
     """
 
     problem: Path
@@ -51,6 +51,7 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = 120.0
     compilers: int = 1
     lanes: int = 1
+    cluster: str = ""
 
 
 class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,6 +92,8 @@ class RunStarted(Event, frozen=True, kw_only=True):
     """The devices of a run on several, by the names that later events use; () in a run on one."""
     devices: tuple[DeviceInfo, ...] = ()
     """Those of them that started; `device` is the first."""
+    cluster: str = ""
+    """Address of the Ray cluster whose nodes have the lanes; "": they are on this machine."""
 
 
 class RunContinued(Event, frozen=True, kw_only=True):
