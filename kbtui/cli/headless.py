@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
+from kbtui import paths
 from kbtui.cli import output
 from kbtui.state.events import Event, Generated, encode, is_durable
 from kbtui.state.records import BestSummary, Summary
@@ -63,7 +65,7 @@ class Progress:
 
 
 def summary_lines(summary: Summary) -> list[str]:
-    """The summary for people; a modelled figure says so. The last line is the path of the exported kernel, if there is one."""
+    """The summary for people; a modelled figure says so. The last line says where the exported kernel is, if there is one."""
     made = f"{plural(summary.pulls, 'pull')}, {plural(summary.candidates, 'candidate')}, {summary.correct} correct"
     lines = ["", f"{summary.run_id}: {made}; stopped by {summary.stopped_by}"]
     if len(summary.devices) > 1:
@@ -75,7 +77,16 @@ def summary_lines(summary: Summary) -> list[str]:
         return [*lines, "no candidate was verified and timed"]
     if summary.baseline_id:
         lines.append(f"baseline #{summary.baseline_id}, the first correct version: there was no kernel to begin with")
-    return [*lines, f"best #{summary.best.candidate_id}  {figure(summary.best)}", f"exported to {summary.best.path}"]
+    best = summary.best
+    return [*lines, f"best #{best.candidate_id}  {figure(best)}", exported(summary.run_id, best.path)]
+
+
+def exported(run_id: str, path: str) -> str:
+    """Where a run's best kernel is. `path` is what the run recorded: of one that was copied here, a path of another machine."""
+    here = paths.run_dir(run_id) / "best" / "kernel.py"
+    if not Path(path).is_file() and not here.is_file():
+        return f"exported elsewhere, to {path}: `kbtui export {run_id}` writes it here"
+    return f"exported to {path if Path(path).is_file() else here}"
 
 
 def figure(best: BestSummary) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from kbtui import paths
 from kbtui.cli.headless import EventLines, Progress, summary_lines
 from kbtui.state.events import Event, Progressed, RunStopped, decode
 from kbtui.state.records import Summary
@@ -57,7 +59,23 @@ def test_progress_prints_each_line_of_the_log_once_and_cleaned(
 def test_summary_for_people(kind: str, figure: str, run_events: RunEvents) -> None:
     lines = summary_lines(summary_of(run_events(kind)))
     assert lines[-2] == f"best #1  {figure}"
-    assert lines[-1] == "exported to /data/best/kernel.py"
+    assert lines[-1].startswith("exported ")
+
+
+def test_the_path_of_another_machine_is_none_of_this_one(run_events: RunEvents, tmp_path: Path) -> None:
+    """A run's folder that was copied here has its best kernel in it, and its journal says where that was."""
+    summary = summary_of(run_events("modelled"))
+    assert summary_lines(summary)[-1] == (
+        f"exported elsewhere, to /data/best/kernel.py: `kbtui export {summary.run_id}` writes it here"
+    )
+    here = paths.run_dir(summary.run_id) / "best" / "kernel.py"
+    here.parent.mkdir(parents=True)
+    here.touch()
+    assert summary_lines(summary)[-1] == f"exported to {here}"
+    assert summary.best is not None
+    (tmp_path / "kernel.py").touch()
+    recorded = msgspec.structs.replace(summary.best, path=str(tmp_path / "kernel.py"))
+    assert summary_lines(msgspec.structs.replace(summary, best=recorded))[-1] == f"exported to {tmp_path / 'kernel.py'}"
 
 
 def test_summary_without_a_best(run_events: RunEvents) -> None:

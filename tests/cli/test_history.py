@@ -173,3 +173,11 @@ def test_a_journal_cannot_name_a_place_outside_the_runs(two: None, capsys: Captu
     Path("copied/journal.jsonl").write_text(text.replace('"run_id":"toy-a"', '"run_id":"../../evil"'))
     assert program.main(["history", "import", "copied"]) == 2
     assert "cannot be a folder's name" in capsys.readouterr().err
+
+
+def test_show_does_not_point_to_another_machines_folder(recorded: Recorded, capsys: Capture) -> None:
+    run_id = recorded("measured")
+    assert program.main(["history", "show", run_id]) == 0
+    printed = capsys.readouterr().out
+    assert "exported elsewhere, to /data/best/kernel.py" in printed
+    assert "exported to" not in printed
