@@ -71,9 +71,9 @@ def same_code(state: RunState, candidate: Candidate) -> Pruned | None:
     if not kernels:
         return None
     code, some = launched_code(kernels), kernels[0].code_digest
-    for other in state.candidates.values():
+    for other in map(state.candidates.__getitem__, sorted(set(state.by_code.get(some, ())))):
         judged = other.pruned is not None or other.verification is not None
-        if other.id == candidate.id or not judged or not any(one.code_digest == some for one in _kernels(other)):
+        if other.id == candidate.id or not judged:
             continue
         if launched_code(_kernels(other)) == code and host_digest(other.source) == host_digest(candidate.source):
             return Pruned(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -62,16 +63,35 @@ class Emitter:
             listener(event)
 
     def _sealed(self, event: E) -> E:
-        fields = msgspec.to_builtins(event, str_keys=True)
-        # One look at the environment per event, not per string: it is only taken apart when there is something to find.
-        text = "\n".join(_strings(fields))
         kind = type(event)
-        if _mended(text) == text:
-            plain = msgspec.json.decode(msgspec.json.encode(event), type=kind)
-        else:
-            plain = msgspec.convert(_plain(fields, _mended), kind, str_keys=True)
         elapsed = self._elapsed_before + clock.monotonic() - self._began
-        return msgspec.structs.replace(plain, t=clock.wall(), elapsed=elapsed)
+        event = msgspec.structs.replace(event, t=clock.wall(), elapsed=elapsed)
+        line = _verbatim(event)
+        if line is None:
+            fields = msgspec.to_builtins(event, str_keys=True)
+            # One look at the environment per event, not per string: it is only taken apart when there is something to find.
+            text = "\n".join(_strings(fields))
+            if _mended(text) != text:
+                return msgspec.convert(_plain(fields, _mended), kind, str_keys=True)
+            line = e.encode(event)
+        sealed: E = _decoder(kind).decode(line)
+        return sealed
+
+
+def _verbatim(event: e.Event) -> bytes | None:
+    """The event as JSON, if there is nothing to mend and nothing that JSON writes as something else, so that every string stands in
+    it as it is."""
+    try:
+        line = e.encode(event)
+        text = line.decode()
+    except UnicodeError:
+        return None
+    return line if "\\" not in text and redact(text) == text else None
+
+
+@functools.cache
+def _decoder(kind: type[E]) -> msgspec.json.Decoder[E]:
+    return msgspec.json.Decoder(kind)
 
 
 def _mended(text: str) -> str:

@@ -105,7 +105,7 @@ def _baselines(state: RunState) -> Iterator[a.TimeBaseline]:
 
 def next_pull(state: RunState) -> int:
     """The number of the pull that begins next."""
-    return max(state.pulls, default=0) + 1
+    return state.newest_pull + 1
 
 
 def _machine_failed(state: RunState) -> bool:
@@ -160,6 +160,6 @@ def _strays(state: RunState) -> Iterator[a.Judge]:
     best = state.candidates.get(best_id) if best_id is not None else None
     if best is not None and best.pull in state.pulls and state.pulls[best.pull].ended and (step := judge(state, best)):
         yield step
-    for candidate in state.candidates.values():
+    for candidate in map(state.candidates.__getitem__, state.apart_ids):
         if candidate.generator in (INJECTED, DISPATCH) and (step := judge(state, candidate)):
             yield step

@@ -3,50 +3,34 @@ names, never under positions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-import msgspec
-
-from kbtui.search.settings import settings_of
-from kbtui.state.records import PRIOR_PULLS, STRATEGIES, ArmStatistics, Strategy
+from kbtui.search.standing import DUPLICATES, ArmKey, Play, standing_of
+from kbtui.state.records import PRIOR_PULLS, STRATEGIES, ArmStatistics
 from kbtui.state.run_state import Candidate, Pull, RunState
 
-DUPLICATES = 3
-"""So many known versions in a row, and the arm rests for that parent."""
-
-ArmKey = tuple[int, str]
-
-
-class Play(msgspec.Struct, frozen=True):
-    """A rewarded pull, as its arm remembers it. `t` is its place among the pulls that the bandit saw, from 1; `valid`
-    says that it made a correct candidate."""
-
-    t: int
-    reward: float
-    valid: bool
+__all__ = [
+    "DUPLICATES", "ArmKey", "Board", "Play", "cluster_of", "clusters_of", "in_flight", "members", "recomputed", "resolve",
+    "statistics", "time_step", "updated",
+]  # fmt: skip
 
 
 class Board:
-    """What a choice needs to know of a run, read in one go over its candidates and pulls; later events do not change it."""
+    """What a choice needs to know of a run. The next event makes it out of date."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
-        self.clusters = clusters_of(state)
+        self._standing = standing_of(state)
+        self.clusters = self._standing.clusters
         """The cluster of every candidate, by id."""
-        self.members: dict[int, list[Candidate]] = {}
+        self.members = self._standing.members
         """What pulls may start from by cluster, by id: the frontier's candidates, or an empty start before there are any."""
-        for candidate in sorted(state.parents, key=lambda candidate: candidate.id):
-            self.members.setdefault(self.clusters[candidate.id], []).append(candidate)
         self.playing = in_flight(state, self.clusters)
-        self.log: dict[ArmKey, list[Play]] = {}
+        self.log = self._standing.log
         """Rewarded pulls by arm under the present partition, the oldest first."""
-        seen = sorted((pull for pull in state.pulls.values() if pull.seen), key=lambda pull: pull.number)
-        for t, pull in enumerate(seen, 1):
-            key = (self.clusters.get(pull.parent_id, 0), pull.strategy)
-            self.log.setdefault(key, []).append(Play(t, pull.reward or 0.0, _valid(state, pull)))
-        self.t = 1 + len(seen) + len(state.open_pulls)
+        self.t = time_step(state)
         """The time step of the next choice: 1 + pulls that the bandit saw + pulls in flight. Dropped pulls do not count."""
-        self.resting = _resting(state, [pull.number for pull in seen])
+        self.resting = self._standing.resting(state)
         """(parent id, strategy) of which three versions in a row were known already."""
 
     def begin(self, cluster: int, strategy: str) -> None:
@@ -57,11 +41,8 @@ class Board:
 
     def able(self, cluster: int, strategy: str) -> list[Candidate]:
         """Members with a move of the strategy, resting or not; the pinned one only, if one is pinned."""
-        return [
-            candidate
-            for candidate in self.members.get(cluster, ())
-            if candidate.moves.get(strategy, 0) > 0 and self.state.pinned in (None, candidate.id)
-        ]
+        found, pinned = self._standing.able.get((cluster, strategy), []), self.state.pinned
+        return found if pinned is None else [one for one in found if one.id == pinned]
 
     def parents(self, cluster: int, strategy: str) -> list[Candidate]:
         """Members that a pull of the arm may start from."""
@@ -75,7 +56,7 @@ class Board:
 
 def time_step(state: RunState) -> int:
     """t of the next choice, as `Board.t`."""
-    return 1 + sum(pull.seen or not pull.ended for pull in state.pulls.values())
+    return 1 + len(standing_of(state).seen) + len(state.open_numbers)
 
 
 def cluster_of(state: RunState, candidate_id: int) -> int:
@@ -94,15 +75,9 @@ def resolve(state: RunState, labels: dict[int, int], candidate_id: int) -> int:
     return 0
 
 
-def clusters_of(state: RunState) -> dict[int, int]:
-    """`cluster_of` every candidate. A parent is older than its children, so one pass in the order of ids does."""
-    if not state.labels:
-        return dict.fromkeys(state.candidates, 0)
-    found: dict[int, int] = {}
-    for number in sorted(state.candidates):
-        parent = state.candidates[number].parent_id
-        found[number] = state.labels.get(number, found.get(parent, 0) if parent is not None else 0)
-    return found
+def clusters_of(state: RunState) -> Mapping[int, int]:
+    """`cluster_of` every candidate."""
+    return standing_of(state).clusters
 
 
 def members(state: RunState, cluster: int) -> list[Candidate]:
@@ -119,7 +94,7 @@ def statistics(state: RunState, cluster: int, strategy: str, prior: float) -> tu
     return (arm.pulls, arm.mean) if arm is not None else (PRIOR_PULLS, prior)
 
 
-def in_flight(state: RunState, clusters: dict[int, int]) -> dict[ArmKey, int]:
+def in_flight(state: RunState, clusters: Mapping[int, int]) -> dict[ArmKey, int]:
     """Pulls begun and not ended, by arm, where `clusters` has the cluster of each candidate."""
     found: dict[ArmKey, int] = {}
     for pull in state.open_pulls:
@@ -153,26 +128,4 @@ def recomputed(
         for number in sorted({key[0] for key in found})
         for strategy in STRATEGIES
         if (number, strategy) in found
-    )
-
-
-def _valid(state: RunState, pull: Pull) -> bool:
-    candidate = state.candidates.get(pull.candidate_ids[-1]) if pull.candidate_ids else None
-    return candidate is not None and candidate.correct
-
-
-def _resting(state: RunState, seen: list[int]) -> frozenset[tuple[int, Strategy]]:
-    """Rests are counted in rewarded pulls: counted in all, pulls that are dropped for duplicates would end them."""
-    if not any(pull.duplicates >= DUPLICATES for pull in state.pulls.values()):
-        return frozenset()
-    latest: dict[tuple[int, Strategy], Pull] = {}
-    for number in sorted(state.pulls):
-        pull = state.pulls[number]
-        if pull.ended:
-            latest[pull.parent_id, pull.strategy] = pull
-    rest = settings_of(state).rest
-    return frozenset(
-        key
-        for key, pull in latest.items()
-        if pull.duplicates >= DUPLICATES and sum(number > pull.number for number in seen) < rest
     )

@@ -10,12 +10,14 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
-from kbtui.search.arms import cluster_of, clusters_of, recomputed, resolve, time_step
+from kbtui.search.arms import clusters_of, recomputed, resolve, time_step
 from kbtui.search.features import features, known_features
 from kbtui.search.policy import Purpose, draw
 from kbtui.search.settings import settings_of
+from kbtui.search.standing import Standing, standing_of
 from kbtui.state.events import Clustered
 from kbtui.state.records import Features
 from kbtui.state.run_state import Candidate, RunState
@@ -37,7 +39,7 @@ def due(state: RunState, pull: int) -> bool:
     settings = settings_of(state)
     if state.last_clustered is not None and state.last_clustered.pull == pull:
         return False
-    return time_step(state) % settings.period == 0 and len(state.frontier) >= 2 * settings.clusters
+    return time_step(state) % settings.period == 0 and len(state.correct_ids) >= 2 * settings.clusters
 
 
 def cluster(state: RunState, pull: int, seed: int) -> Clustered:
@@ -49,17 +51,18 @@ def cluster(state: RunState, pull: int, seed: int) -> Clustered:
     """
     settings = settings_of(state)
     count = settings.clusters
-    frontier = sorted(state.frontier, key=lambda candidate: candidate.id)
-    scale = _Scale.of(frontier)
+    frontier, clusters = state.frontier, clusters_of(state)
+    scale = _Scale.of(frontier, standing_of(state))
     complete = [candidate for candidate in frontier if candidate.id in scale.features]
-    groups, distinct = _k_means(scale.points(complete), count, seed, pull)
+    points = scale.points(complete)
+    groups, distinct = _k_means(points, count, seed, pull)
     raw = {candidate.id: int(group) for candidate, group in zip(complete, groups, strict=True)}
-    labels = _named(raw, {number: cluster_of(state, number) for number in raw}, count)
-    labels |= _placed([c for c in frontier if c.id not in raw], complete, labels, scale)
+    labels = _named(raw, {number: clusters[number] for number in raw}, count)
+    labels |= _placed([c for c in frontier if c.id not in raw], complete, points, labels, scale)
     return Clustered(
         pull=pull,
         labels=labels,
-        representatives=_representatives(frontier, labels, scale),
+        representatives=_representatives(frontier, complete, points, labels),
         features=scale.features,
         arms=recomputed(
             state.pulls.values(), lambda parent: resolve(state, labels, parent), range(count), settings.prior_mean
@@ -73,17 +76,17 @@ def representatives(state: RunState) -> dict[int, int]:
 
     Those that the last clustering named, where they are still in their cluster; before the first one, of all candidates.
     """
-    clusters = clusters_of(state)
-    members: dict[int, list[Candidate]] = {}
-    for candidate in sorted(state.frontier, key=lambda candidate: candidate.id):
-        members.setdefault(clusters[candidate.id], []).append(candidate)
+    standing = standing_of(state)
     found = {}
-    for number, here in sorted(members.items()):
-        named = state.representatives.get(number)
-        if named is not None and any(candidate.id == named for candidate in here):
+    for number, here in sorted(standing.members.items()):
+        named = state.representatives.get(number, -1)
+        if standing.clusters.get(named) == number and state.candidates[named].correct:
             found[number] = named
-        else:
-            found |= _representatives(here, {candidate.id: number for candidate in here}, _Scale.of(here))
+        elif not here[0].empty:
+            scale = _Scale.of(here, standing)
+            complete = [candidate for candidate in here if candidate.id in scale.features]
+            labels = {candidate.id: number for candidate in here}
+            found |= _representatives(here, complete, scale.points(complete), labels)
     return found
 
 
@@ -103,8 +106,8 @@ class _Scale:
         self._inverse = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
 
     @classmethod
-    def of(cls, candidates: Sequence[Candidate]) -> _Scale:
-        found = ((candidate.id, features(candidate)) for candidate in candidates)
+    def of(cls, candidates: Sequence[Candidate], standing: Standing) -> _Scale:
+        found = ((candidate.id, standing.features(candidate)) for candidate in candidates)
         return cls({number: value for number, value in found if value is not None})
 
     def points(self, candidates: Sequence[Candidate]) -> Matrix:
@@ -115,7 +118,8 @@ class _Scale:
 
 
 def _vector(value: Features) -> tuple[float, ...]:
-    return tuple(getattr(value, name) for name in value.__struct_fields__)
+    vector: tuple[float, ...] = msgspec.structs.astuple(value)
+    return vector
 
 
 def _k_means(points: Matrix, count: int, seed: int, pull: int) -> tuple[NDArray[np.int_], int]:
@@ -162,10 +166,16 @@ def _named(raw: Mapping[int, int], before: Mapping[int, int], count: int) -> dic
 
 
 def _placed(
-    incomplete: Sequence[Candidate], complete: Sequence[Candidate], labels: Mapping[int, int], scale: _Scale
+    incomplete: Sequence[Candidate],
+    complete: Sequence[Candidate],
+    points: Matrix,
+    labels: Mapping[int, int],
+    scale: _Scale,
 ) -> dict[int, int]:
     """Labels of candidates that lack features: the nearest centroid by those they have, cluster 0 without any."""
-    centroids = _centroids(complete, labels, scale)
+    if not incomplete:
+        return {}
+    centroids = _centroids(complete, points, labels)
     found = {}
     for candidate, point in zip(incomplete, scale.points(incomplete), strict=True):
         known = ~np.isnan(point)
@@ -177,22 +187,27 @@ def _placed(
     return found
 
 
-def _centroids(candidates: Sequence[Candidate], labels: Mapping[int, int], scale: _Scale) -> dict[int, Matrix]:
-    points = scale.points(candidates)
+def _centroids(candidates: Sequence[Candidate], points: Matrix, labels: Mapping[int, int]) -> dict[int, Matrix]:
     names = np.array([labels[candidate.id] for candidate in candidates], dtype=np.int_)
     return {int(number): points[names == number].mean(axis=0) for number in np.unique(names)}
 
 
-def _representatives(candidates: Sequence[Candidate], labels: Mapping[int, int], scale: _Scale) -> dict[int, int]:
-    """The candidate nearest its centroid, the oldest of equals; in a cluster where none has all features, the oldest."""
-    complete = [candidate for candidate in candidates if candidate.id in scale.features]
-    centroids = _centroids(complete, labels, scale)
+def _representatives(
+    candidates: Sequence[Candidate], complete: Sequence[Candidate], points: Matrix, labels: Mapping[int, int]
+) -> dict[int, int]:
+    """The candidate nearest its centroid, the oldest of equals; in a cluster where none has all features, the oldest.
+
+    `points` are those of the `complete` ones, which have all.
+    """
+    centroids = _centroids(complete, points, labels)
     found: dict[int, tuple[float, int]] = {}
-    for candidate, point in zip(complete, scale.points(complete), strict=True):
-        number = labels[candidate.id]
+    if complete:
+        middle = np.array([centroids[labels[candidate.id]] for candidate in complete])
         # Rounded, so that the choice among identical candidates does not hang on the order of a sum.
-        here = (round(float(np.sum((point - centroids[number]) ** 2)), 9), candidate.id)
-        found[number] = min(found.get(number, here), here)
+        distances = np.sum((points - middle) ** 2, axis=1).round(9).tolist()
+        for candidate, distance in zip(complete, distances, strict=True):
+            number, here = labels[candidate.id], (distance, candidate.id)
+            found[number] = min(found.get(number, here), here)
     chosen = {number: candidate_id for number, (_, candidate_id) in found.items()}
     for candidate in candidates:
         chosen.setdefault(labels[candidate.id], candidate.id)

@@ -6,8 +6,10 @@ events in order.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -221,6 +223,8 @@ class RunState:
         self.pause_owner: Owner | None = None
         """Whose fault the pause is, if it was not a person's wish."""
         self.seq: int = 0
+        self.version: int = 0
+        """Durable events folded: what follows from them holds as long as this stays."""
         self.first_t: float = 0.0
         self.last_t: float = 0.0
         self.elapsed: float = 0.0
@@ -231,7 +235,21 @@ class RunState:
         """The devices that fell out, and why."""
         self.budget_usd: float | None = None
         self.candidates: dict[int, Candidate] = {}
+        self.touched: dict[int, int] = {}
+        """Every candidate, with the version of the state that an event last said something of it; the last one at the end."""
+        self.by_code: dict[str, list[int]] = {}
+        """Candidates by the digests of the code that they compiled to."""
+        self.correct_ids: list[int] = []
+        """The frontier, by id."""
+        self.apart_ids: list[int] = []
+        """Candidates that belong to no pull, the oldest first: the first one, people's own, what picks among others."""
         self.pulls: dict[int, Pull] = {}
+        self.open_numbers: list[int] = []
+        """Pulls begun and not ended, in the order in which they began."""
+        self.newest_pull: int = 0
+        """The highest number of a pull; 0 before there is one."""
+        self.ended_log: list[int] = []
+        """Pulls that ended, in the order in which they did."""
         self.arms: dict[tuple[int, str], Arm] = {}
         self.labels: dict[int, int] = {}
         self.representatives: dict[int, int] = {}
@@ -340,12 +358,16 @@ class RunState:
     @property
     def frontier(self) -> list[Candidate]:
         """The correct candidates, by id."""
-        return [c for c in self.candidates.values() if c.correct]
+        return [self.candidates[number] for number in self.correct_ids]
+
+    def changed_since(self, version: int) -> list[int]:
+        """The candidates that events said something of after that version of the state, by id. It looks at no others."""
+        return sorted(takewhile(lambda number: self.touched[number] > version, reversed(self.touched)))
 
     @property
     def open_pulls(self) -> list[Pull]:
         """Pulls begun and not ended: in flight, or cut short by a crash."""
-        return [p for p in self.pulls.values() if not p.ended]
+        return [self.pulls[number] for number in self.open_numbers]
 
     @property
     def reserved_usd(self) -> float:
@@ -363,6 +385,7 @@ class RunState:
 
     def apply(self, event: e.Event) -> None:
         """Fold one event. Transient events replace the last of their kind. Unknown kinds are a programming error (KeyError)."""
+        self.version += type(event) not in _TRANSIENT
         if event.seq:
             self.seq = event.seq
             self.first_t = self.first_t or event.t
@@ -374,6 +397,17 @@ class RunState:
         for event in events:
             self.apply(event)
         return self
+
+    def _touch(self, candidate: Candidate) -> None:
+        """An event said something of the candidate that bears on what it is worth."""
+        self.touched.pop(candidate.id, None)
+        self.touched[candidate.id] = self.version
+        at = bisect_left(self.correct_ids, candidate.id)
+        listed = at < len(self.correct_ids) and self.correct_ids[at] == candidate.id
+        if candidate.correct and not listed:
+            self.correct_ids.insert(at, candidate.id)
+        elif listed and not candidate.correct:
+            del self.correct_ids[at]
 
     def _say(self, event: e.Event, text: str, level: str = "info") -> None:
         self.log.append(LogLine(event.t, level, text))
@@ -477,6 +511,9 @@ class RunState:
     def _selected(self, event: e.Selected) -> None:
         self.selected = event
         self.scores = event.scores
+        self.newest_pull = max(self.newest_pull, event.pull)
+        if event.pull not in self.open_numbers:
+            self.open_numbers.append(event.pull)
         self.pulls[event.pull] = Pull(
             number=event.pull,
             cluster=event.cluster,
@@ -502,14 +539,21 @@ class RunState:
             self.candidates[event.candidate_id].reward = event.reward
         pull = self.pulls.get(event.pull)
         if pull is not None and not pull.ended:
-            pull.reward, pull.outcome, pull.ended, pull.seen = event.reward, event.outcome, True, True
+            pull.reward, pull.outcome, pull.seen = event.reward, event.outcome, True
             pull.took = event.elapsed - pull.began
             self.pulls_ended += 1
+            self._end(pull)
+
+    def _end(self, pull: Pull) -> None:
+        pull.ended = True
+        self.open_numbers.remove(pull.number)
+        self.ended_log.append(pull.number)
 
     def _pull_dropped(self, event: e.PullDropped) -> None:
         pull = self.pulls.get(event.pull)
         if pull is not None and not pull.ended:
-            pull.outcome, pull.ended, pull.duplicates = "dropped", True, event.duplicates
+            pull.outcome, pull.duplicates = "dropped", event.duplicates
+            self._end(pull)
             # A pull that made no candidate (duplicates only, a provider's failure) does not use up an iteration.
             self.pulls_ended += bool(pull.candidate_ids)
         self._pay(pull, event.cost_usd, event.tokens)
@@ -540,6 +584,9 @@ class RunState:
             change=event.change,
             parents=event.parents,
         )
+        self._touch(self.candidates[event.candidate_id])
+        if not event.pull:
+            self.apart_ids.append(event.candidate_id)
         self.digests.setdefault(event.syntax_digest, event.candidate_id)
         if self.candidates[event.candidate_id].empty:
             self.baseline_id = None
@@ -560,16 +607,22 @@ class RunState:
                     break
 
     def _moves_found(self, event: e.MovesFound) -> None:
-        self.candidates[event.candidate_id].moves = dict(event.moves)
+        candidate = self.candidates[event.candidate_id]
+        candidate.moves = dict(event.moves)
+        self._touch(candidate)
 
     def _pruned(self, event: e.Pruned) -> None:
         candidate = self.candidates[event.candidate_id]
         candidate.pruned, candidate.stage = event, "pruned"
+        self._touch(candidate)
         self._say(event, f"#{event.candidate_id} pruned at {event.stage}: {event.reason}")
 
     def _compiled(self, event: e.Compiled) -> None:
         candidate = self.candidates[event.candidate_id]
         candidate.compilation, candidate.stage = event.compilation, "compiled"
+        for digest in {kernel.code_digest for kernel in event.compilation.kernels}:
+            self.by_code.setdefault(digest, []).append(candidate.id)
+        self._touch(candidate)
         candidate.worked_on = event.device
         if not event.compilation.ok:
             self._say(
@@ -579,6 +632,7 @@ class RunState:
     def _verified(self, event: e.Verified) -> None:
         candidate = self.candidates[event.candidate_id]
         candidate.verification, candidate.stage = event.verification, "verified"
+        self._touch(candidate)
         candidate.worked_on = event.device
         v = event.verification
         if v.verdict != "correct":
@@ -592,6 +646,7 @@ class RunState:
         if candidate.timing is None or not event.device or self._supersedes(candidate, t):
             candidate.timing, candidate.signature, candidate.stage = t, event.signature, "timed"
             candidate.device = event.device
+        self._touch(candidate)
         where = f" on {event.device}" if event.device else ""
         if t.ratio is not None:
             self._say(event, f"#{event.candidate_id} {t.verdict} {t.ratio:.2f}x{where}")
@@ -608,6 +663,7 @@ class RunState:
     def _confirmed(self, event: e.Confirmed) -> None:
         candidate, found = self.candidates[event.candidate_id], event.verification
         candidate.confirmation = found
+        self._touch(candidate)
         if found.verdict != "correct":
             self._say(event, f"#{event.candidate_id} {found.verdict} at {found.stage}: {found.reason}", "warning")
 
@@ -623,10 +679,11 @@ class RunState:
         candidate.path = event.path
         if event.device in candidate.timings:
             candidate.timing, candidate.device = candidate.timings[event.device], event.device
+        self._touch(candidate)
         figure = candidate.ratio if candidate.ratio is not None else candidate.estimate
         if figure is not None:
             # Not the candidate's own pull: an injected one has none, and the curve must not step back.
-            self.curve.append((max(self.pulls, default=0), figure))
+            self.curve.append((self.newest_pull, figure))
             self.curve_usd.append(self.cost_usd)
             self.curve_s.append(event.elapsed)
         if event.candidate_id != self.baseline_id:
@@ -682,6 +739,7 @@ class RunState:
     def _killed(self, event: e.Killed) -> None:
         candidate = self.candidates[event.candidate_id]
         candidate.killed_by, candidate.stage = event.by, "killed"
+        self._touch(candidate)
         self._say(event, f"{event.by} killed #{event.candidate_id}", ACT)
 
     def _tagged(self, event: e.Tagged) -> None:
@@ -775,6 +833,7 @@ class RunState:
         self.progress = event
 
 
+_TRANSIENT = frozenset((e.GpuSampled, e.Progressed, e.ReplyDelta))
 _FOLD: dict[type, Callable[[RunState, Any], None]] = {
     e.RunStarted: RunState._run_started,
     e.RunContinued: RunState._run_continued,

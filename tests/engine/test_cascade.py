@@ -69,6 +69,8 @@ def state_of(*candidates: Candidate) -> RunState:
     for one in candidates:
         state.candidates[one.id] = one
         state.digests.setdefault(one.syntax_digest, one.id)
+        for kernel in one.compilation.kernels if one.compilation is not None else ():
+            state.by_code.setdefault(kernel.code_digest, []).append(one.id)
     return state
 
 

@@ -441,7 +441,7 @@ ACTS: list[e.Event] = [
     e.Tagged(by="bob", candidate_id=1, tag="odd", note="look"),
     e.Hinted(by="bob", text="use fewer warps"),
 ]
-IGNORED = ("seq", "last_t", "elapsed", "log", "acts")
+IGNORED = ("seq", "version", "last_t", "elapsed", "log", "acts")
 
 
 def visible(state: RunState) -> dict[str, Any]:

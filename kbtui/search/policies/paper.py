@@ -65,5 +65,6 @@ class PaperPolicy(ArmPolicy):
 
         Headrooms are fractions of peak: over percent points a softmax is an argmax.
         """
-        rooms = [headroom(candidate.signature or Signature(), strategy, self.settings) for candidate in candidates]
+        unknown = Signature()
+        rooms = [headroom(candidate.signature or unknown, strategy, self.settings) for candidate in candidates]
         return softmax([None if room is None else room / 100 / self.settings.temperature for room in rooms])
