@@ -17,7 +17,12 @@ from kbtui.tui.views.status import candidate_mark, evidence, origin
 
 MODELLED = "Every time in this report is an estimate from counted traffic and the compiled code, not a measurement."
 UNIFIED_CONTEXT = 4
-TIME_NAMES = {"": "time", "total": "time, total of the cases", "geomean": "time, geometric mean of the cases"}
+TIME_NAMES = {
+    "": "time",
+    "total": "time, total of the cases",
+    "geomean": "time, geometric mean of the cases",
+    "worst": "time, worst of the cases",
+}
 """What the one time of a version is called, by `numbers.time_kind`."""
 
 
@@ -72,11 +77,13 @@ def summary(state: RunState) -> Pairs:
         rows.append(("best", Cell(f"#{best.id} {origin(best)}", "best")))
         rows.append((f"against {baseline_name(state)}", figure(best)))
         rows.append(("verdict", verdict(state, best)))
-    if base is not None and best is not None and (before := n.time_of(state, base)):
+    timing, before = (best.timing, base.timing) if best is not None and base is not None else (None, None)
+    if timing is not None and before is not None and (was := n.objective_time(state, before, timing)):
         kind = "est" if state.modelled else "num"
-        name = TIME_NAMES[n.time_kind(state)]
-        rows.append((name, Cell(f"{before} → {n.time_of(state, best)}", kind)))
-        light = n.speed_of_light(state, best.timing) if best.timing is not None else None
+        worst = n.worst_case(state, timing)
+        name = TIME_NAMES[n.time_kind(state, timing)] + (f" ({worst})" if worst else "")
+        rows.append((name, Cell(f"{was} → {n.objective_time(state, timing)}", kind)))
+        light = n.speed_of_light(state, timing)
         rows.append(
             ("speed of light", Cell("unknown" if light is None else f"{light:.0f} % of it", "num" if light else ""))
         )

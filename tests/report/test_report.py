@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tui_sample import BY, Script, sample
 
 from kbtui.errors import UsageError
@@ -208,3 +209,16 @@ def test_a_browser_opens_it(tmp_path: Path) -> None:
     page = Page(shown)
     assert {"svg", "table", "pre"} <= set(page.tags)
     assert "1.15x [1.12, 1.18]" in page.text
+
+
+def test_a_time_is_called_by_the_objective_of_its_run() -> None:
+    """Under `worst` a geometric mean stood beside the ratio of the worst case."""
+    def summary(objective: str) -> str:
+        first, *rest = sample().events
+        state = RunState().apply_all([structs.replace(first, objective=objective), *rest])
+        page = markdown_report(state, state.best)
+        return next(line for line in page.splitlines() if line.startswith("| time"))
+
+    assert summary("geomean").startswith("| time, geometric mean of the cases |")
+    assert summary("total").startswith("| time, total of the cases |")
+    assert summary("worst").startswith("| time, worst of the cases (")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,7 @@ from kbtui.tui.views.code import diff_counts, diff_lines, source_lines
 from kbtui.tui.views.curve import curve_lines
 from kbtui.tui.views.facts import verdict_lines
 from kbtui.tui.views.header import who_line
-from kbtui.tui.views.status import candidate_mark, in_work, status_word
+from kbtui.tui.views.status import candidate_mark, in_work, status_word, verdict_mark
 from kbtui.tui.views.tree import Folds, TreeSource, rows_of
 
 PACKAGE = Path(kbtui.tui.__file__).parent
@@ -211,10 +212,39 @@ def test_the_one_time_of_several_cases_goes_with_the_ratio_that_stands_beside_it
     assert was is not None
     assert now is not None
     assert was / now == pytest.approx((0.8 * 0.8 * 4.0) ** (1 / 3))
-    assert n.time_kind(state) == "geomean"
+    assert n.time_kind(state, after) == "geomean"
     total = begun(objective="total")
     assert (n.measured_ms(total, before), n.measured_ms(total, after)) == (103.0, 28.75)
-    assert n.time_kind(total) == "total"
+    assert n.time_kind(total, after) == "total"
+
+
+@pytest.mark.parametrize("kind", ["measured", "modelled"])
+def test_under_worst_the_time_is_that_of_the_worst_case_in_both(kind: str) -> None:
+    """A mean that was called `geomean` stood beside the ratio of the worst case."""
+    state = begun(objective="worst")
+    before, after = _lopsided(state)
+    assert n.time_kind(state, before) == "", "of the baseline no case is behind"
+    ratios = [was.ms / now.ms for was, now in zip(before.cases, after.cases, strict=True) if was.ms and now.ms]
+    cases = [
+        structs.replace(case, ratio=ratio) for case, ratio in zip(after.cases, (ratios[0], 0.7, ratios[2]), strict=True)
+    ]
+    if kind == "modelled":
+        before, after = _modelled(before.cases), _modelled(cases)
+    else:
+        after = structs.replace(after, cases=tuple(cases))
+    assert state.started is not None
+    assert n.worst_case(state, after) == state.started.problem.cases[1].name
+    assert n.time_kind(state, after) == "worst"
+    about = "~" if kind == "modelled" else ""
+    assert (n.objective_time(state, before, after), n.objective_time(state, after)) == (
+        f"{about}2 ms",
+        f"{about}2.5 ms",
+    )
+
+
+def _modelled(cases: Iterable[CaseTiming]) -> Timing:
+    moved = (structs.replace(one, ms=None, ratio=None, estimate_ms=one.ms, estimate_ratio=one.ratio) for one in cases)
+    return Timing(kind="modelled", verdict="not worse", cases=tuple(moved))
 
 
 def test_the_weights_of_cases_count_in_their_one_time() -> None:
@@ -362,6 +392,22 @@ def test_what_a_run_left_undone_is_unfinished_and_not_in_work() -> None:
         assert not in_work(stopped, after)
         assert status_word(stopped, after) == "unfinished"
         assert candidate_mark(stopped, after) == (glyphs.NONE, "dim")
+        assert verdict_mark(stopped, after) == (glyphs.NONE, "dim"), "on its own screen too"
+        assert plain(verdict_lines(stopped, after, 120)[0]) == f" {glyphs.NONE} unfinished"
+
+
+def test_only_what_is_being_judged_has_the_glyph_of_work() -> None:
+    """A candidate whose pull was dropped, by a machine that failed, looked busy for good."""
+    script = sample()
+    state = state_of(script)
+    (busy, *_) = [one for one in state.candidates.values() if in_work(state, one)]
+    assert verdict_mark(state, busy) == (glyphs.WORK, "info")
+    script.add(e.PullDropped, pull=busy.pull, owner="environment", reason="the device is gone")
+    dropped = state_of(script)
+    assert verdict_mark(dropped, dropped.candidates[busy.id]) == (glyphs.NONE, "dim")
+    done = [one for one in dropped.candidates.values() if one.status not in ("generated", "compiled", "verified")]
+    assert done
+    assert glyphs.WORK not in {verdict_mark(dropped, one)[0] for one in done}
 
 
 @pytest.mark.parametrize(("percent", "text"), [(22.4, "headroom 22 %"), (-2.0, "no headroom, 2 % past the threshold")])
@@ -475,6 +521,6 @@ def test_the_verdict_says_where_a_candidate_was_timed() -> None:
     for device, ratio in (("cuda:1", 1.3), ("cuda:0", 1.2)):
         made = msgspec.structs.replace(timing, ratio=ratio)
         state.apply(e.Timed(candidate_id=1, timing=made, signature=Signature(), device=device))
-    lines = [plain(line) for line in verdict_lines(state.candidates[1], 120)]
+    lines = [plain(line) for line in verdict_lines(state, state.candidates[1], 120)]
     assert any("timed" in line and "1.20x" in line and line.endswith("on cuda:0") for line in lines)
     assert any("1.30x on cuda:1" in line for line in lines)

@@ -20,7 +20,7 @@ from kbtui.tui.screens.steering import Steering
 from kbtui.tui.views import cases, code, facts, prompt
 from kbtui.tui.views import numbers as n
 from kbtui.tui.views.offence import offending_lines
-from kbtui.tui.views.status import evidence, origin, status_word, verdict_mark
+from kbtui.tui.views.status import evidence, in_work, origin, status_word, verdict_mark
 from kbtui.tui.views.tree import marks, writing_text
 from kbtui.tui.widgets.line_view import LineView
 from kbtui.tui.widgets.strips import Footer, Strip, tabs_line
@@ -97,7 +97,7 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
         seen = (candidate.stage, candidate.status, candidate.reward, len(candidate.tags), session.state.best_id)
         key = (
             self.candidate_id, self.tab, self.against, self.beside, self.size, seen, session.state.pinned,
-            session.marked, self._talk(candidate.pull),
+            session.marked, self._talk(candidate.pull), in_work(session.state, candidate),
         )  # fmt: skip
         if key == self._painted:
             return
@@ -175,7 +175,7 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
 
     def _title(self, candidate: Candidate, width: int) -> Line:
         state = self._state
-        glyph, role = verdict_mark(candidate)
+        glyph, role = verdict_mark(state, candidate)
         left = LineBuilder().add(f" {glyph} ", role).add(f"#{candidate.id} ", "accent").add(origin(candidate), "strong")
         if candidate.id == state.best_id:
             left.add(f" {g.BEST} best", "accent")
@@ -199,9 +199,11 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
             left.add(f" {g.NONE} ", "label").add(why, "warn")
         elif candidate.detail:
             left.add(f" {g.NONE} {candidate.detail}", "label")
-        right = LineBuilder().add(time := n.time_of(self._state, candidate), "label")
-        if time and width >= 100 and (kind := n.time_kind(self._state)):
-            right.gap().add(kind, "label")
+        right = LineBuilder()
+        if (timing := candidate.timing) is not None:
+            right.add(time := n.objective_time(self._state, timing), "label")
+            if time and width >= 100 and (kind := n.time_kind(self._state, timing)):
+                right.gap().add(kind, "label")
         return both_ends(left.line(), right.add(" ").line(), width)
 
     async def _paint_content(self, candidate: Candidate, key: object) -> None:
@@ -223,7 +225,7 @@ class CandidateScreen(Steering, KbtuiScreen[None]):
             ),
             "cases": lambda: Lines(cases.case_lines(state, candidate, width)),
             "facts": lambda: Lines(facts.fact_lines(state, candidate, width)),
-            "verdict": lambda: Lines(facts.verdict_lines(candidate, width)),
+            "verdict": lambda: Lines(facts.verdict_lines(state, candidate, width)),
         }
         make = makers[self.tab]
         # Highlighting and comparing go to a thread: a model may write a long file.

@@ -13,7 +13,7 @@ from kbtui.tui.views import numbers as n
 from kbtui.tui.views.code import excerpt
 from kbtui.tui.views.offence import offending_lines
 from kbtui.tui.views.roofline import roofline_lines
-from kbtui.tui.views.status import is_suspicious, verdict_mark
+from kbtui.tui.views.status import is_suspicious, is_unfinished, verdict_mark
 
 WIDE = 112
 """Columns from which the kernels stand beside what the hardware makes of them."""
@@ -130,10 +130,11 @@ def _reading(name: str, reading: Reading) -> Line:
     return out.gap(2).add("modelled" if modelled else reading.source, "label").line()
 
 
-def verdict_lines(candidate: Candidate, width: int) -> list[Line]:
+def verdict_lines(state: RunState, candidate: Candidate, width: int) -> list[Line]:
     """The judgement from top to bottom: pruned, compiled, verified, timed; evidence under each."""
-    glyph, role = verdict_mark(candidate)
-    lines: list[Line] = [LineBuilder().add(f" {glyph} {candidate.status}", role).line(), EMPTY]
+    glyph, role = verdict_mark(state, candidate)
+    word = "unfinished" if is_unfinished(state, candidate) else candidate.status
+    lines: list[Line] = [LineBuilder().add(f" {glyph} {word}", role).line(), EMPTY]
     lines += _origin(candidate)
     if candidate.pruned is not None:
         pruned = candidate.pruned

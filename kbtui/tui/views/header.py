@@ -112,7 +112,7 @@ def best_line(session: Session, width: int) -> Line:
         out.gap(3).add(f"stopped by {state.stopped_by}", "info")
     if times := _times(state):
         out.gap(3).add(times)
-        if (kind := n.time_kind(state)) and width >= 100:
+        if (kind := n.time_kind(state, timing)) and width >= 100:
             out.gap().add(kind, "label")
     light = n.speed_of_light(state, timing)
     if light is not None:
@@ -125,12 +125,14 @@ def best_line(session: Session, width: int) -> Line:
 
 
 def _times(state: RunState) -> str:
-    """Baseline's time and the best's, both of one kind."""
+    """Baseline's time and the best's, both of one kind and of the same cases."""
     best = state.best
     base = state.baseline_beside(best) if best is not None else None
     if best is None or base is None or best.id == state.baseline_id:
         return n.time_of(state, best) if best is not None else ""
-    before, after = n.time_in(state, base), n.time_of(state, best)
+    if best.timing is None:
+        return ""
+    before, after = n.objective_time(state, base, best.timing), n.objective_time(state, best.timing)
     return f"{before} → {after}" if before and after else ""
 
 

@@ -58,8 +58,8 @@ def modelled_ms(state: RunState, timing: Timing) -> float | None:
 def _combined(state: RunState, timing: Timing, times: list[float | None]) -> float | None:
     """Their sum for `total`, else their geometric mean, each with the weights of the cases, in ms.
 
-    A sum beside a geometric mean of ratios would contradict it: one long case decides the sum. For `worst` the mean is
-    shown too, since the worst case is another one for every candidate; `time_kind` says so.
+    A sum beside a geometric mean of ratios would contradict it: one long case decides the sum. For `worst` the mean is what
+    candidates are shown by beside one another, since the worst case is another one for each: `objective_time` has that.
     """
     known = [time for time in times if time is not None and time > 0]
     if state.started is None or not times or len(known) < len(times):
@@ -72,11 +72,34 @@ def _combined(state: RunState, timing: Timing, times: list[float | None]) -> flo
     return math.exp(logs / sum(weights))
 
 
-def time_kind(state: RunState) -> str:
-    """What the one time of several cases is: `total` or `geomean`; "" where there is one case."""
+def time_kind(state: RunState, timing: Timing) -> str:
+    """What `objective_time` is, by the objective's own name; "" where there is one case, and of a baseline under `worst`: none of
+    its cases is behind."""
     if state.started is None or len(state.started.problem.cases) < 2:
         return ""
-    return "total" if state.started.objective == "total" else "geomean"
+    worst = state.started.objective == "worst"
+    return "" if worst and worst_case(state, timing) is None else state.started.objective
+
+
+def worst_case(state: RunState, timing: Timing) -> str | None:
+    """The case that decides under `worst`, by name; None under another objective, and where all cases are as before."""
+    if state.started is None or state.started.objective != "worst":
+        return None
+    ratios = {case.case: case.ratio or case.estimate_ratio for case in timing.cases}
+    known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    return min(known, key=known.__getitem__) if any(ratio != 1.0 for ratio in known.values()) else None
+
+
+def objective_time(state: RunState, timing: Timing, of: Timing | None = None) -> str:
+    """A timing's time by the run's objective, as `time_of` writes it: under `worst` that of the case which decides for `of`, or
+    for the timing itself."""
+    deciding = worst_case(state, of or timing)
+    case = next((case for case in timing.cases if case.case == deciding), None)
+    if case is None:
+        return time_in(state, timing)
+    if case.ms is not None:
+        return time_text(case.ms)
+    return f"~{time_text(case.estimate_ms)}" if case.estimate_ms is not None else ""
 
 
 def time_of(state: RunState, candidate: Candidate) -> str:

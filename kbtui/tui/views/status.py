@@ -33,22 +33,30 @@ _CANDIDATE: dict[str, tuple[str, str]] = {
     "pruned": (g.PRUNED, "dim"),
     "killed": (g.PRUNED, "warn"),
 }
+_ON_THE_WAY = ("generated", "compiled", "verified")
+"""How far a candidate without a verdict has come."""
 
 
 def candidate_mark(state: RunState, candidate: Candidate) -> tuple[str, str]:
     """Glyph and role of a candidate among others: the best stands out, the others have their verdict's."""
-    if is_unfinished(state, candidate):
-        return g.NONE, "dim"
-    return (g.BEST, "accent") if candidate.id == state.best_id else verdict_mark(candidate)
+    return (g.BEST, "accent") if candidate.id == state.best_id else verdict_mark(state, candidate)
 
 
-def verdict_mark(candidate: Candidate) -> tuple[str, str]:
+def verdict_mark(state: RunState, candidate: Candidate) -> tuple[str, str]:
     """Glyph and role of a candidate's verdict, whatever its rank."""
     if candidate.parent_id is None and candidate.strategy is None and candidate.pull == 0:
         return g.ORIGIN, "text"
     if is_suspicious(candidate):
         return g.ALARM, "warn"
-    return _CANDIDATE.get(candidate.status, (g.WORK, "info"))
+    if candidate.status not in _ON_THE_WAY:
+        return _CANDIDATE.get(candidate.status, (g.NONE, "dim"))
+    return (g.NONE, "dim") if _is_left(state, candidate) else (g.WORK, "info")
+
+
+def _is_left(state: RunState, candidate: Candidate) -> bool:
+    """Whether nobody is judging a candidate that is on the way: the run ended, or its pull, by a machine that failed, say."""
+    pull = state.pulls.get(candidate.pull)
+    return state.status == "stopped" or (pull is not None and pull.ended)
 
 
 def is_suspicious(candidate: Candidate) -> bool:
@@ -68,14 +76,14 @@ def is_unfinished(state: RunState, candidate: Candidate) -> bool:
 
 def _without_end(state: RunState, candidate: Candidate) -> bool:
     pull = state.pulls.get(candidate.pull)
-    return pull is not None and not pull.ended and candidate.status in ("generated", "compiled", "verified")
+    return pull is not None and not pull.ended and candidate.status in _ON_THE_WAY
 
 
 def status_word(state: RunState, candidate: Candidate) -> str:
     """One or two words: the verdict, or what is being done."""
     if is_unfinished(state, candidate):
         return "unfinished"
-    if candidate.timing is None and candidate.status in ("generated", "compiled", "verified"):
+    if candidate.timing is None and candidate.status in _ON_THE_WAY:
         progress = state.progress
         if progress is not None and progress.candidate_id == candidate.id and in_work(state, candidate):
             return progress.stage
