@@ -16,7 +16,7 @@ from kbtui.history.asking import Stopper, ask, write_parquet
 from kbtui.history.asking import Table as Table
 from kbtui.history.connection import WAIT_S, DamagedHistoryError, connect, damaged
 from kbtui.history.event_rows import Row, timestamp
-from kbtui.history.intake import RefusedRunError, take_in
+from kbtui.history.intake import RefusedRunError, grew_since, take_in
 from kbtui.history.loading import Writer, writing
 from kbtui.history.runs import run_ids
 from kbtui.history.tables import BENCHMARKS, GPU, TABLES
@@ -59,15 +59,15 @@ class History:
         Each run is one transaction, so a crash leaves whole runs. Calling it twice changes nothing. A run whose
         journal is gone keeps its rows; one whose journal is damaged is named in `unreadable` and skipped.
         """
-        waiting = self._waiting()
         self.unreadable = {}
-        if not waiting:
+        # A look beforehand keeps nobody out where there is nothing to do; but opening the file is most of a small ingestion.
+        if not grew_since(self.path) and not self._waiting():
             return 0
         taken = 0
         with writing(self.path, self.wait_s) as writer:
             try:
                 schema.prepare(writer.connection)
-                for run_id in waiting:
+                for run_id in _waiting(writer.connection):
                     try:
                         taken += take_in(writer, run_id)
                     except RefusedRunError as error:
@@ -161,15 +161,13 @@ class History:
 
     def _waiting(self) -> list[str]:
         """The runs whose journal has events that the database lacks."""
-        taken: dict[str, int] = {}
-        if self.path.exists():
-            with connect(self.path, "read", self.wait_s) as connection:
-                try:
-                    if schema.version(connection):
-                        taken = dict(connection.execute("select run_id, journal_bytes from ingested").fetchall())
-                except _duckdb_error() as error:
-                    raise damaged(self.path, error) from error
-        return sorted(run_id for run_id in run_ids() if _grew(journal_file(run_id), taken.get(run_id, 0)))
+        if not self.path.exists():
+            return run_ids()
+        with connect(self.path, "read", self.wait_s) as connection:
+            try:
+                return _waiting(connection) if schema.version(connection) else run_ids()
+            except _duckdb_error() as error:
+                raise damaged(self.path, error) from error
 
     # ------------------------------------------------------------ asking
 
@@ -235,6 +233,11 @@ def _carry_over(old: duckdb.DuckDBPyConnection, new: Writer) -> None:
         ]
         new.load_columns(table, rows)
     new.connection.execute("commit")
+
+
+def _waiting(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    taken = dict(connection.execute("select run_id, journal_bytes from ingested").fetchall())
+    return sorted(run_id for run_id in run_ids() if _grew(journal_file(run_id), taken.get(run_id, 0)))
 
 
 def _grew(path: Path, taken: int) -> bool:

@@ -79,6 +79,12 @@ def take_in(writer: Writer, run_id: str) -> int:
         return count
 
 
+def grew_since(database: Path) -> bool:
+    """Whether a run that is followed has more in its journal than was taken into the database."""
+    followed = [one.reader for (path, _), one in _followed.items() if path == database]
+    return any(reader.path.exists() and reader.path.stat().st_size > reader.offset for reader in followed)
+
+
 def _take_in(writer: Writer, followed: _Followed) -> int | None:
     rows, reader = followed.rows, followed.reader
     count = _transaction(writer, rows, reader)
