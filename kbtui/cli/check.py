@@ -60,7 +60,8 @@ def check(
     """Judge the baseline, or a candidate.
 
     Compiles, verifies and times it; prints the verdict, whose doing it is, at which stage and why, and whether the oracle
-    rejects outputs that were made wrong. Exit status 1 unless the verdict is correct.
+    rejects outputs that were made wrong. Exit status 1 unless the verdict is correct. Boundary cases on which the problem's own
+    kernel fails are warned of and count for nobody.
     """
     from kbtui.cli.control import read_source
     from kbtui.engine.check import check_source
@@ -127,8 +128,10 @@ def _print(checked: Checked, subject: str) -> None:
     if checked.subject == "reference":
         output.line(f"{checked.problem} on {checked.device}: no kernel yet; the reference works on its cases")
     else:
-        untimed = ", but could not be timed on every case" if _untimed(checked) else ""
-        output.line(f"{checked.problem} on {checked.device}: verdict for {subject}: {checked.verdict}{untimed}")
+        but = ", but could not be timed on every case" if _untimed(checked) else ""
+        if checked.verdict == "correct" and (failing := _not_counted(checked)):
+            but = f" where it counts, not on {plural(failing, 'case')} on which the baseline fails{but}"
+        output.line(f"{checked.problem} on {checked.device}: verdict for {subject}: {checked.verdict}{but}")
     for name, state in checked.machine.items():
         output.line(state if name == "GPU" else f"{name}: {state}")
     if checked.selftest is not None:
@@ -145,7 +148,7 @@ def _print(checked: Checked, subject: str) -> None:
         return
     output.line(f"{plural(checked.cases_checked, 'case')} checked in {checked.seconds:.1f} s")
     _print_worst(checked)
-    if failing := sum(NOT_COUNTED in text for text in checked.not_checked):
+    if failing := _not_counted(checked):
         output.line(
             f"warning: the kernel you start from is wrong on {plural(failing, 'case')} (below): candidates are not held to "
             "them. If it should be right there, mend it first; if not, let `vary` leave them out"
@@ -154,6 +157,11 @@ def _print(checked: Checked, subject: str) -> None:
         output.line(text if any(words in text for words in COMPLETE) else f"not checked: {text}")
     if checked.timing is not None:
         _print_times(checked.timing, is_baseline=checked.subject == "baseline")
+
+
+def _not_counted(checked: Checked) -> int:
+    """Cases on which nothing can be judged, since the baseline is wrong there."""
+    return sum(NOT_COUNTED in text for text in checked.not_checked)
 
 
 def _print_worst(checked: Checked) -> None:

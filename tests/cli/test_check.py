@@ -150,6 +150,9 @@ def test_a_baseline_that_is_wrong_somewhere_is_said_before_the_remarks(
     monkeypatch.setattr(ScriptedLane, "wrong_in_part", True)
     assert program.main(["check", "vector_add", "--device", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(
+        "verdict for the baseline: correct where it counts, not on 1 case on which the baseline fails"
+    )
     (warning,) = (number for number, line in enumerate(lines) if line.startswith("warning: "))
     assert "the kernel you start from is wrong on 1 case" in lines[warning]
     assert lines.index("n=5: not counted, the baseline fails there (error 1)") > warning

@@ -145,7 +145,9 @@ async def test_what_cannot_be_forced_is_refused_at_once() -> None:
     async with live(run()) as here:
         assert "cannot be played" in await here.refused(c.Force(by=ME, strategy="fusion"))
         assert "there is no candidate #99" in await here.refused(c.Force(by=ME, strategy="tiling", parent_id=99))
-        assert "there is no cluster c7" in await here.refused(c.Force(by=ME, strategy="tiling", cluster=7))
+        for command in (c.Force, c.Ban):
+            refused = await here.refused(command(by=ME, strategy="tiling", cluster=99))
+            assert refused == "there is no cluster c99: the run has c0, c1"
         await here.tell(c.Ban(by=ME, strategy="tiling"))
         assert "tiling is banned: unban it first" in await here.refused(c.Force(by=ME, strategy="tiling"))
         assert "tiling is banned" in await here.refused(c.Force(by=ME, strategy="tiling", cluster=0))

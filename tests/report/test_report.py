@@ -213,6 +213,7 @@ def test_a_browser_opens_it(tmp_path: Path) -> None:
 
 def test_a_time_is_called_by_the_objective_of_its_run() -> None:
     """Under `worst` a geometric mean stood beside the ratio of the worst case."""
+
     def summary(objective: str) -> str:
         first, *rest = sample().events
         state = RunState().apply_all([structs.replace(first, objective=objective), *rest])
