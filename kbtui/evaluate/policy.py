@@ -82,6 +82,9 @@ def _bound_names(tree: ast.Module) -> set[str]:
     return names
 
 
+_TELLING = frozenset((ast.Attribute, ast.Name, ast.BinOp, ast.AugAssign, ast.FunctionDef, ast.AsyncFunctionDef))
+
+
 def _handed_over(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """(name, line) of every computation that torch is asked for outside kernels."""
     aliases = dict(_aliases(tree))
@@ -89,7 +92,7 @@ def _handed_over(tree: ast.Module) -> Iterator[tuple[str, int]]:
     host = [node for part in tree.body if not _is_kernel(part, aliases) for node in ast.walk(part)]
     kernels = {id(node) for kernel in host if _is_kernel(kernel, aliases) for node in ast.walk(kernel)}
     for node in host:
-        if id(node) in kernels:
+        if type(node) not in _TELLING or id(node) in kernels:
             continue
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             dotted = host_tensors.dotted(node, aliases)

@@ -7,6 +7,8 @@ import hashlib
 
 from kbtui import syntax
 
+_WITH_DOCSTRING = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 
 def source_digest(source: str) -> str:
     """sha256 of the UTF-8 bytes, hex."""
@@ -23,7 +25,7 @@ def syntax_digest(source: str) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source_digest(source)
     for node in (tree, *syntax.statements(tree)):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, _WITH_DOCSTRING):
             body = node.body
             if (
                 body
