@@ -390,7 +390,11 @@ BENCHMARKS = Table(
         Column("suite", "VARCHAR", "The suite as it was named"),
         Column("method", "VARCHAR", "The method as `--method` names it"),
         Column("kernel", "VARCHAR", "Name of the problem within the suite"),
-        Column("status", "VARCHAR", "done, failed, stopped, waiting (for replies) or started"),
+        Column(
+            "status",
+            "VARCHAR",
+            "done, failed, stopped, waiting (for replies), started, or not applicable (the method to the kernel)",
+        ),
         Column("run_id", "VARCHAR", "The run, as `kbtui runs` names it"),
         Column("device", "VARCHAR", "Name of the device"),
         Column("timing", "VARCHAR", "measured or modelled: which kind of times the run has"),

@@ -271,7 +271,7 @@ def test_beside_a_kernel_the_kernels_process_stays_what_it_is(made: Any) -> None
     assert match.candidate.parameters["compiled"] is True
     assert str(folder) in match.candidate.readable
     assert str(folder) not in match.baseline.readable, "a candidate's kind of process must not read problem.py"
-    assert match.candidate.deadline_s > match.baseline.deadline_s
+    assert match.candidate.deadline_s == match.baseline.deadline_s > 600, "one waits while the other compiles"
     assert match.candidate.cache != match.baseline.cache
     assert (plan.noise, lane.beside) == (0.01, KERNEL)
     assert isinstance(match.recheck(), ReferenceCheck)

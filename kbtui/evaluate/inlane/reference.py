@@ -77,10 +77,10 @@ def load(folder: Path, *, compiled: bool) -> Entry:
     if not compiled:
         return entry
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(os.environ["TRITON_CACHE_DIR"]) / "inductor")
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = (
-        "1"  # read on import; more are processes, which would outlive their use
-    )
     import torch._dynamo.config as dynamo
+    import torch._inductor.config as inductor
+
+    inductor.compile_threads = 1  # more are processes of a pool, which would outlive their use
 
     # newer names, older ones
     for name in ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit", "accumulated_cache_size_limit"):
