@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from kbtui.evaluate.inlane import clock, verify  # noqa: E402
+from kbtui.evaluate.inlane import clock, reference, verify  # noqa: E402
 from kbtui.evaluate.inlane.candidate import CandidateFault  # noqa: E402
 from kbtui.evaluate.inlane.launches import Seen  # noqa: E402
 
@@ -339,3 +339,63 @@ def test_as_called_includes_the_wrapper(monkeypatch):
     (_, called), _, _ = played(monkeypatch, scale, [PREPARE, {"do": "called", "case": 0}])
     assert called["called_ms"] > 0
     assert math.isfinite(called["called_ms"])
+
+
+# ------------------------------------------------------------ the reference's turns
+
+
+def reference_played(monkeypatch, entry, orders, *, compiled, graphs=1):
+    device = PretendedCuda()
+    device.install(monkeypatch)
+    asked = []
+
+    def load(folder, *, compiled):
+        asked.append((folder, compiled))
+        return costly
+
+    def costly(x, factor):
+        device.spend(0.01)
+        return entry(x, factor)
+
+    monkeypatch.setattr(reference, "load", load)
+    monkeypatch.setattr(reference, "graphs_compiled", lambda: graphs)
+    context = Context(None, orders)
+    context.problem_folder = Path("problem")
+    context.parameters["compiled"] = compiled
+    assert reference.run(context) == {"turns": len(orders)}
+    assert asked == [(Path("problem"), compiled)]
+    return context.results[1:]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_references_turns_are_a_candidates_and_nobody_watches_them(monkeypatch, handed, compiled):
+    monkeypatch.setattr(clock, "OnDevice", None)  # a hook on launches is what inductor's launchers refuse
+    audit = {"do": "audit", "case": 0, "call": 2}
+    prepared, read, called, audited = reference_played(
+        monkeypatch, scale, [PREPARE, READ, {"do": "called", "case": 0}, audit], compiled=compiled
+    )
+    assert prepared["graph"] is True
+    assert read["readings_ms"][0] == pytest.approx([0.01] * len(read["readings_ms"][0]))
+    assert called["called_ms"] > 0
+    assert audited == {"accepted": True}
+    [(which, returned, changed, seen)] = handed
+    assert which == (0, 2)
+    assert torch.equal(returned, torch.arange(8, dtype=torch.float32) * 3)
+    assert (changed, seen) == ([], Seen((), own=False))
+
+
+def test_what_torch_compile_left_as_it_is_passes_for_nothing(monkeypatch):
+    """It calls what it cannot trace as it is: eager times would stand under its name."""
+    with pytest.raises(CandidateFault, match="found nothing in the reference that it can compile") as raised:
+        reference_played(monkeypatch, scale, [PREPARE], compiled=True, graphs=0)
+    assert (raised.value.outcome, raised.value.stage) == ("invalid", "compile")
+    reference_played(monkeypatch, scale, [PREPARE], compiled=False, graphs=0)
+
+
+def test_a_reference_that_raises_in_its_turn_says_why(monkeypatch):
+    def broken(x, factor):
+        raise ValueError("no such operator")
+
+    with pytest.raises(CandidateFault, match="ValueError: no such operator") as raised:
+        reference_played(monkeypatch, broken, [PREPARE], compiled=True)
+    assert (raised.value.outcome, raised.value.stage) == ("crash", "time")
