@@ -79,8 +79,8 @@ class Emitter:
 
 
 def _verbatim(event: e.Event) -> bytes | None:
-    """The event as JSON, if there is nothing to mend and nothing that JSON writes as something else, so that every string stands in
-    it as it is."""
+    """The event as JSON, if there is nothing to mend and nothing that JSON writes as something else, so that every string stands
+    in it as it is."""
     try:
         line = e.encode(event)
         text = line.decode()
