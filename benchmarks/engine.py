@@ -3,8 +3,9 @@
 `python benchmarks/engine.py [--pulls N] [--write FILE]` prints two tables:
 
 - overhead: real engine, journal (with its fsyncs), fold, policy, clustering and socket; a lane and a generator that answer
-  at once. Milliseconds per pull by the wall clock and of processor time, and the median of the first
-  and last hundred, since a run must not slow down. On a busy machine the wall clock measures its other tenants.
+  at once. Milliseconds per pull by the wall clock and of processor time, and the processor time of the first
+  and last hundred, since a run must not slow down. On a busy machine the wall clock measures its other tenants, and a
+  processor may be half as fast as an hour ago: `--beside CHECKOUT` measures an older kbtui in turn.
 - busy share: a lane that sleeps for as long as a real one takes; the share of the wall time, from the first pull to the
   last, in which it verifies or times.
 """
@@ -16,9 +17,11 @@ import asyncio
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -188,12 +191,15 @@ class Watch:
 
     begun: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    """Processor time of the process at each end."""
 
     def hear(self, event: e.Event) -> None:
         if isinstance(event, e.Selected):
             self.begun.append(time.perf_counter())
         elif isinstance(event, e.Rewarded):
             self.ended.append(time.perf_counter())
+            self.cpu.append(time.process_time())
 
     @property
     def wall_s(self) -> float:
@@ -217,18 +223,37 @@ def play(pace: Pace, pulls: int, parallel: int, policy: str, *, history: bool) -
     return watch
 
 
-def overhead(pulls: int) -> list[str]:
-    """The table of overheads: one pull at a time, since at once would hide it."""
-    lines = [f"{'policy':<12}{'pulls':>8}{'wall ms':>10}{'cpu ms':>10}{'first 100':>12}{'last 100':>12}   history"]
+def row(policy: str, pulls: int, history: bool) -> str:
+    """A run of so many pulls, one at a time, since at once would hide what they cost."""
+    before = time.process_time()
+    watch = play(Pace(), pulls, 1, policy, history=history)
+    cpu, wall = 1e3 * (time.process_time() - before) / pulls, 1e3 * watch.wall_s / pulls
+    first, last = (10 * (watch.cpu[to] - watch.cpu[since]) for since, to in ((0, 100), (-101, -1)))
+    return f"{pulls:>8}{wall:>10.2f}{cpu:>10.2f}{first:>12.2f}{last:>12.2f}"
+
+
+def overhead(pulls: int, beside: Path | None) -> Iterator[str]:
+    """The table of overheads, each row from a process of its own."""
+    yield f"{'policy':<12}{'code':<8}{'pulls':>8}{'wall ms':>10}{'cpu ms':>10}{'first 100':>12}{'last 100':>12}   history"
+    here = Path(__file__).resolve().parent.parent
     for policy, history in (("paper", False), ("paper", True), ("ucb", False), ("thompson", False)):
-        before = time.process_time()
-        watch = play(Pace(), pulls, 1, policy, history=history)
-        cpu = 1e3 * (time.process_time() - before) / pulls
-        each = [1e3 * (later - begun) for begun, later in zip(watch.begun, watch.begun[1:], strict=False)]
-        mean, first, last = 1e3 * watch.wall_s / pulls, statistics.median(each[:100]), statistics.median(each[-100:])
-        shown = "ingested every 10 pulls" if history else "no"
-        lines.append(f"{policy:<12}{pulls:>8}{mean:>10.2f}{cpu:>10.2f}{first:>12.2f}{last:>12.2f}   {shown}")
-    return lines
+        for name, tree in (("here", here), ("beside", beside)):
+            if tree is None:
+                continue
+            asked = [str(Path(__file__).resolve()), "--row", policy, "--pulls", str(pulls), *["--history"] * history]
+            found = subprocess.run(
+                [sys.executable, *asked], env=os.environ | {"PYTHONPATH": str(tree.resolve())}, stdout=subprocess.PIPE,
+                text=True, check=True,
+            ).stdout.rstrip()  # fmt: skip
+            yield f"{policy:<12}{name:<8}{found}   {'ingested every 10 pulls' if history else 'no'}"
+
+
+def loop_ms() -> float:
+    """How fast the processor is just now: milliseconds that a million additions take."""
+    began, total = time.process_time(), 0
+    for number in range(1_000_000):
+        total += number
+    return 1e3 * (time.process_time() - began)
 
 
 def busy_share(pulls: int) -> list[str]:
@@ -274,18 +299,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pulls", type=int, default=1000)
     parser.add_argument("--busy-pulls", type=int, default=40)
+    parser.add_argument("--beside", type=Path, help="another checkout of kbtui to measure in turn")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--history", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--write", type=Path, help="also put the tables into this file")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         os.environ["KBTUI_HOME"] = home
         import sklearn.cluster  # noqa: F401  (its import is the process's, not a pull's)
 
+        if arguments.row:
+            print(row(arguments.row, arguments.pulls, arguments.history))
+            return
         lines = [
-            f"Python {platform.python_version()}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}, "
-            f"an fsync takes {sync_ms(Path(home)):.1f} ms",
+            f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {os.cpu_count()} cores, load average "
+            f"{os.getloadavg()[0]:.1f}, an fsync takes {sync_ms(Path(home)):.1f} ms, a million additions {loop_ms():.0f} ms",
             "",
             f"Overhead of a pull, one at a time (target: under {TARGET_MS:g} ms)",
-            *overhead(arguments.pulls),
+            *overhead(arguments.pulls, arguments.beside),
             "",
             f"Busy share of the lane (target: {100 * TARGET_SHARE:g} % where the generator is not the bottleneck)",
             *busy_share(arguments.busy_pulls),

@@ -3,10 +3,13 @@ to be opened, used and closed for each question.
 
     python benchmarks/history.py                       10,000 events
     python benchmarks/history.py --events 100000       the size that docs/architecture.md speaks of
-    python benchmarks/history.py --events 1000000 --repeat 1
+    python benchmarks/history.py --ingest --events 1000000 [--beside CHECKOUT]
+                                                       one long journal into the database and a rebuild, each in a process
+                                                       of its own; by an older checkout of kbtui too, in turn
     python benchmarks/history.py --board               the leaderboard over 10,000 runs and 1,000,000 candidates
 
-Prints one row per step: seconds (best of `--repeat`), and microseconds per event where that means something.
+Prints one row per step: seconds (best of `--repeat`), and microseconds per event where that means something. Processor time
+stands beside the wall clock, which on a busy machine measures its other tenants.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import argparse
 import os
 import platform
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,11 +28,12 @@ from pathlib import Path
 import duckdb
 import msgspec
 
+from kbtui.engine.emit import Emitter
 from kbtui.history.connection import connect
 from kbtui.history.database import History
 from kbtui.history.journal import JournalReader, JournalWriter, read_journal
 from kbtui.history.timeline import open_timeline
-from kbtui.paths import journal_file
+from kbtui.paths import history_file, journal_file
 from kbtui.state import events as e
 from kbtui.state import records as r
 from kbtui.state.run_state import RunState
@@ -98,6 +104,12 @@ def _candidate(number: int, pull: int) -> Iterator[e.Event]:
     yield e.MovesFound(candidate_id=number, moves=dict.fromkeys(r.STRATEGIES, 2))
 
 
+def stamped(count: int) -> Iterator[e.Event]:
+    """The first events of the run, with numbers and times as the engine stamps them."""
+    for place, event in zip(range(1, count + 1), synthetic_run(), strict=False):
+        yield msgspec.structs.replace(event, seq=place, t=1.7e9 + place / 7, elapsed=place / 7)
+
+
 def best(action: Callable[[], object], repeat: int) -> float:
     """The least seconds of `repeat` goes."""
     found = []
@@ -111,7 +123,7 @@ def best(action: Callable[[], object], repeat: int) -> float:
 def measure(count: int, repeat: int) -> Iterator[tuple[str, float, int]]:
     """(what, seconds, events) of each step, on a journal of `count` events."""
     path = journal_file(RUN)
-    events = [event for event, _ in zip(synthetic_run(), range(count), strict=False)]
+    events = list(stamped(count))
     with JournalWriter(path) as writer:
         start = time.perf_counter()
         events = [writer.append(event) for event in events]
@@ -122,6 +134,15 @@ def measure(count: int, repeat: int) -> Iterator[tuple[str, float, int]]:
             writer.flush()
 
         yield "append and flush, on the disk", best(durably, max(repeat, 20)), 0
+        emitter = Emitter(RunState(), writer)
+        start = time.perf_counter()
+        for event in events:
+            emitter.emit(event)
+        yield "emit: seal, journal, fold", time.perf_counter() - start, count
+    path.unlink()
+    with JournalWriter(path) as writer:
+        for event in events:
+            writer.append(event)
     yield "read and decode", best(lambda: read_journal(path), repeat), count
     yield "fold", best(lambda: RunState().apply_all(events), repeat), count
     yield "read and fold", best(lambda: RunState().apply_all(read_journal(path)), repeat), count
@@ -153,14 +174,9 @@ def _database(count: int, repeat: int) -> Iterator[tuple[str, float, int]]:
 
 def seek(count: int) -> Iterator[tuple[str, float, int]]:
     """Looking back at a run of `count` events: opening it, and the slowest of steps to random places and of steps back."""
-    events = [
-        msgspec.structs.replace(event, seq=place, t=1e9 + place, elapsed=float(place))
-        for place, event in zip(range(1, count + 1), synthetic_run(), strict=False)
-    ]
     with JournalWriter(journal_file("replayed")) as writer:
-        for event in events:
+        for event in stamped(count):
             writer.append(event)
-    del events
     start = time.perf_counter()
     timeline = open_timeline(journal_file("replayed"))
     yield "replay: open", time.perf_counter() - start, count
@@ -206,20 +222,85 @@ def board(runs: int, candidates: int) -> Iterator[tuple[str, float, int]]:
         yield name, asked[37], 0
 
 
+_CHILD = """
+import resource, sys, time
+from kbtui.history.database import History
+history = History()
+wall, cpu = time.perf_counter(), time.process_time()
+getattr(history, sys.argv[1])()
+assert not history.unreadable, history.unreadable
+print(time.perf_counter() - wall, time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+"""
+
+
+def _in_tree(tree: Path, arguments: list[str]) -> str:
+    """What Python prints with that checkout's kbtui."""
+    environment = os.environ | {"PYTHONPATH": str(tree.resolve())}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def write_journal(count: int) -> None:
+    with JournalWriter(journal_file(RUN)) as writer:
+        for event in stamped(count):
+            writer.append(event)
+
+
+def ingestion(count: int, beside: Path | None, repeat: int) -> Iterator[str]:
+    """A table of what taking a journal of `count` events in takes, each time in a process of its own."""
+    here = Path(__file__).resolve().parent.parent
+    # An older kbtui may not read what a newer one writes.
+    _in_tree(beside or here, [str(Path(__file__).resolve()), "--journal", "--events", str(count)])
+    yield f"{'step':10}{'code':10}{'wall s':>9}{'cpu s':>9}{'events/s':>10}{'peak MB':>9}{'file MB':>9}{'load':>7}"
+    for step in ("ingest", "rebuild"):
+        for _ in range(repeat):
+            for name, tree in (("here", here), ("beside", beside)):
+                if tree is None:
+                    continue
+                history_file().unlink(missing_ok=True)
+                asked = [sys.executable, "-c", _CHILD, step]
+                done = subprocess.run(
+                    asked,
+                    env=os.environ | {"PYTHONPATH": str(tree)},
+                    cwd=tree,
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+                wall, cpu, peak = map(float, done.stdout.split())
+                size, load = history_file().stat().st_size / 1e6, os.getloadavg()[0]
+                yield f"{step:10}{name:10}{wall:>9.2f}{cpu:>9.2f}{count / wall:>10,.0f}{peak:>9.0f}{size:>9.1f}{load:>7.1f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--ingest", action="store_true", help="one long journal into the database instead")
+    parser.add_argument("--beside", type=Path, help="with --ingest: another checkout to compare with")
+    parser.add_argument("--journal", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--board", action="store_true", help="the leaderboard instead")
     arguments = parser.parse_args()
+    if arguments.journal:
+        write_journal(arguments.events)
+        return
     with tempfile.TemporaryDirectory() as home:
         os.environ["KBTUI_HOME"] = home
+        print(
+            f"Python {platform.python_version()}, msgspec {msgspec.__version__}, DuckDB {duckdb.__version__}, "
+            f"{time.strftime('%Y-%m-%d')}, load average {os.getloadavg()[0]:.1f}"
+        )
+        if arguments.ingest:
+            print(f"{arguments.events:,} events\n", flush=True)
+            for line in ingestion(arguments.events, arguments.beside, arguments.repeat):
+                print(line, flush=True)
+            return
         if arguments.board:
             rows = list(board(10_000, 1_000_000))
         else:
             rows = [*measure(arguments.events, arguments.repeat), *seek(min(arguments.events, 100_000))]
         size = sum(path.stat().st_size for path in Path(home).rglob("journal.jsonl")) / 1e6
-    print(f"Python {platform.python_version()}, msgspec {msgspec.__version__}, DuckDB {duckdb.__version__}")
     if arguments.board:
         print("10,000 runs, 1,000,000 candidates\n")
     else:
