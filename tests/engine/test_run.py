@@ -226,7 +226,7 @@ async def test_a_run_id_is_used_once() -> None:
     "changes",
     [
         {"iterations": 0},
-        {"parallel": 0},
+        {"parallel": -1},
         {"parallel": 65},
         {"objective": "best"},
         {"device": "tpu"},
