@@ -184,7 +184,7 @@ def test_the_starter_hears_what_is_wrong_in_its_class(tmp_path: Path) -> None:
         (RunSpec(problem="vector_add", device="cpu", generator="none"), UsageError),
         (RunSpec(problem="vector_add", device="cpu", policy="none"), UsageError),
         (RunSpec(problem="vector_add", run_id="fake-none", continue_run=True), UsageError),
-        (RunSpec(problem="vector_add", parallel=0), UsageError),
+        (RunSpec(problem="vector_add", parallel=-1), UsageError),
     ):
         with pytest.raises(kind) as caught:
             start_run(bad)
