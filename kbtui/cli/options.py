@@ -73,10 +73,15 @@ def cluster(settings: Settings) -> str:
     return (settings.address or "auto") if settings.lanes == "ray" else ""
 
 
-def refuse_unused_address(settings: Settings, origins: Mapping[str, str]) -> None:
-    """Raise UsageError for the flag of a cluster where none is used: whoever names one thinks that it works there."""
+def refuse_unused_place(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Raise UsageError for a flag of a cluster where none is used, and the other way round: whoever gives it thinks that it
+    works there."""
     if settings.lanes != "ray" and origins.get("address", "").startswith("--"):
         raise UsageError("--address is for --lanes ray: add that, or leave it out")
+    if settings.lanes == "ray" and origins.get("python", "").startswith("--"):
+        raise UsageError(
+            "--python is for lanes on this machine: on a cluster's nodes it is the interpreter that runs Ray, leave it out"
+        )
 
 
 def refuse_unused(generator: str, origins: Mapping[str, str]) -> None:

@@ -142,7 +142,7 @@ def _require_one_way_to_watch(*, headless: bool, detach: bool, as_json: bool) ->
 
 def _fresh(problem: str, settings: Settings, origins: Mapping[str, str], recording: str | None) -> RunSpec:
     options.refuse_unused(settings.generator, origins)
-    options.refuse_unused_address(settings, origins)
+    options.refuse_unused_place(settings, origins)
     spec = options.fresh(problem, settings)
     if settings.generator == "replay":
         return options.replayed(spec, recording, origins)

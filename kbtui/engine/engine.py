@@ -106,7 +106,7 @@ class Engine:
         folder = stack.enter_context(scratch(spec.run_id))
         pool = LanePool(self._parts.make_lane, opening.lane_specs(spec, problem, folder))
         stack.push_async_callback(pool.close)
-        lanes = await self._stop.unless(pool.start())
+        lanes = await self._stop.unless(pool.start(opening.known_devices(state)))
         opening.keep_problem(spec.run_id, problem)
         writer = stack.enter_context(JournalWriter(paths.journal_file(spec.run_id)))
         emitter = Emitter(state, writer)

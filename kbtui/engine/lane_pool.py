@@ -36,15 +36,18 @@ class LanePool:
     def __getitem__(self, name: str) -> LaneThread:
         return self._lanes[name]
 
-    async def start(self) -> Started:
+    async def start(self, known: Mapping[str, str] | None = None) -> Started:
         """Start all lanes beside one another. One that its device fails is left out as long as another starts.
+
+        `known` are GPUs by UUID that names stand for already: a cluster hands out the same ones in any order, and each gets
+        its name back.
 
         Raises EnvironmentFailure when none starts, ProblemError, and UsageError for devices that do not belong together.
         """
         outcomes = await _all(lane.start() for lane in self._lanes.values())
         facts: dict[str, LaneFacts] = {}
         failures: dict[str, EnvironmentFailure] = {}
-        for name, outcome in zip(self._lanes, outcomes, strict=True):
+        for name, outcome in self._by_gpu(outcomes, {uuid: name for name, uuid in (known or {}).items()}).items():
             if isinstance(outcome, LaneFacts):
                 facts[name] = _named(outcome, name)
             elif isinstance(outcome, EnvironmentFailure):
@@ -55,6 +58,21 @@ class LanePool:
             raise next(iter(failures.values()))
         _require_alike(facts)
         return Started(facts, {name: str(failure) for name, failure in failures.items()})
+
+    def _by_gpu(self, outcomes: list[LaneFacts | BaseException], owners: Mapping[str, str]) -> dict[str, Any]:
+        """Give the lanes, which have the outcomes in order, the names that own their GPUs; the others keep theirs, or take what
+        is left. Returns the outcomes by name."""
+        claimed = [owners.get(one.device.uuid, "") if isinstance(one, LaneFacts) else "" for one in outcomes]
+        free = [name for name in self._lanes if name not in claimed]
+        names: list[str] = []
+        for claim, name in zip(claimed, self._lanes, strict=True):
+            if claim not in self._lanes or claim in names:
+                claim = free.pop(free.index(name) if name in free else 0)
+            names.append(claim)
+        renamed = dict(zip(names, zip(self._lanes.values(), outcomes, strict=True), strict=True))
+        ordered = {name: renamed[name] for name in self._lanes}
+        self._lanes = {name: lane for name, (lane, _) in ordered.items()}
+        return {name: outcome for name, (_, outcome) in ordered.items()}
 
     def release(self, name: str) -> None:
         """Let go of a device that fell out, in the background: its processes may take their time to die."""
@@ -93,5 +111,12 @@ def _require_alike(facts: Mapping[str, LaneFacts]) -> None:
                 f"{first_name} is {one.name} ({one.target}) and {name} is {two.name} ({two.target}): a run takes devices of "
                 "one kind, start a run for each kind"
             )
+        for what in ("torch", "triton"):
+            ours, theirs = first.versions.get(what, ""), other.versions.get(what, "")
+            if ours != theirs:
+                raise UsageError(
+                    f"{first_name} is used through {what} {ours or 'unknown'} and {name} through {what} {theirs or 'unknown'}: "
+                    "what one compiles would not be what the other times, install one version on all nodes"
+                )
         if one.uuid and one.uuid == two.uuid:
             raise UsageError(f"{first_name} and {name} are one GPU ({one.uuid}): name it once")

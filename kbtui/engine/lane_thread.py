@@ -30,6 +30,7 @@ class LaneThread:
     def __init__(self, make: LaneMaker, spec: LaneSpec) -> None:
         self._make, self._spec = make, spec
         self._lane: Lane | None = None
+        self._gpu = ""
         self._main = _Worker("lane")
         self._compilers = [_Worker(f"compiler {number}") for number in range(1, spec.compilers + 1)]
         self._ending: dict[str | None, asyncio.Task[None]] = {}
@@ -111,10 +112,16 @@ class LaneThread:
     def _start(self) -> LaneFacts:
         self._lane = self._make(self._spec)
         try:
-            return self._lane.start()
+            facts = self._lane.start()
+            if self._gpu not in ("", facts.device.uuid):
+                # Only a cluster does that. Its ratios would be to a baseline that was timed on the other.
+                self._close()
+                raise EnvironmentFailure(f"it was given {facts.device.uuid} where it had {self._gpu} before")
         except EnvironmentFailure:
             self._broken = True
             raise
+        self._gpu = facts.device.uuid
+        return facts
 
     def _guarded(self, job: Callable[[Lane], T]) -> T:
         assert self._lane is not None, "start the lane first"

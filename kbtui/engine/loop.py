@@ -98,8 +98,14 @@ class Loop:
         finally:
             told.cancel()
         # In the order in which they began, so that the run does not hang on that of a set.
-        for task, action in [(task, self._running.pop(task)) for task in list(self._running) if task in done]:
-            await self._finished(action, task)
+        ended = [(task, self._running.pop(task)) for task in list(self._running) if task in done]
+        try:
+            for task, action in ended:
+                await self._finished(action, task)
+        finally:
+            for task, _ in ended:
+                if not task.cancelled():
+                    task.exception()  # two that fail at once end the run by the first: asyncio would print the other
 
     async def _finished(self, action: Action, task: asyncio.Task[None]) -> None:
         if task.cancelled():

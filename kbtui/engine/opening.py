@@ -23,7 +23,7 @@ from kbtui.engine.placing import Limits
 from kbtui.engine.spec import DEFAULT_BUDGET_USD, DEFAULT_ITERATIONS, RunSpec, run_id_for
 from kbtui.engine.stopping import Stopped
 from kbtui.errors import EnvironmentFailure, KbtuiError, ProblemError, UsageError
-from kbtui.evaluate.lane import LaneFacts, LaneSpec
+from kbtui.evaluate.lane import LOCAL_CLUSTER, LaneFacts, LaneSpec
 from kbtui.generate.generator import Generator
 from kbtui.history.journal import read_journal
 from kbtui.problems.folder import ProblemFolder
@@ -64,6 +64,8 @@ def completed(spec: RunSpec, state: RunState) -> RunSpec:
     at least as many pulls as devices, or one of them would have nothing to do. Raises UsageError for a device that does
     not exist."""
     started = state.started
+    if started is not None and spec.cluster and not started.cluster:
+        raise UsageError(f"run {spec.run_id} has its lanes on this machine: continue it without --address")
     if started is None:
         devices = _named_devices(spec)
         return msgspec.structs.replace(
@@ -87,20 +89,20 @@ def completed(spec: RunSpec, state: RunState) -> RunSpec:
         python=spec.python or started.python,
         seed=started.seed,
         parallel=started.parallel,
-        cluster=started.cluster and (spec.cluster or started.cluster),
+        cluster=spec.cluster or started.cluster,
     )
 
 
 def _named_devices(spec: RunSpec) -> tuple[str, ...]:
-    """The run's devices. Of a cluster's they are names only: which GPU is cuda:0, the cluster decides."""
-    if not spec.cluster:
+    """The run's devices. Of a cluster's they are names only: which GPU is cuda:0, the cluster decides. A new cluster has what
+    this machine has."""
+    if spec.cluster in ("", LOCAL_CLUSTER):
         return choose_devices(spec.device)
-    from kbtui.evaluate.ray_lane import cluster_devices, connected
+    if spec.device:
+        return choose_devices(spec.device, here=False)
+    from kbtui.evaluate.ray_lane import cluster_devices
 
-    if not spec.device:
-        return cluster_devices(spec.cluster)
-    connected(spec.cluster)
-    return choose_devices(spec.device, here=False)
+    return cluster_devices(spec.cluster)
 
 
 def _enough(devices: Sequence[str]) -> int:
@@ -232,13 +234,7 @@ def continued_event(
             f"the run's times are {started.timing} on {started.device.name}, here they would be {facts.timing} on "
             f"{facts.device.name}: continue it on the same device, or start a new run"
         )
-    for device in _devices(lanes) if started.lanes else ():
-        before = state.devices.get(device.lane)
-        if before is not None and before.uuid != device.uuid:
-            raise EnvironmentFailure(
-                f"{device.lane} was {before.uuid} when the run started and is {device.uuid} now: its baseline was timed on "
-                "the former; set CUDA_VISIBLE_DEVICES so that the GPUs have their numbers back, or start a new run"
-            )
+    _require_same_devices(started, lanes, state)
     return e.RunContinued(
         pid=os.getpid(),
         cut_bytes=cut_bytes,
@@ -246,6 +242,35 @@ def continued_event(
         iterations=spec.iterations,
         devices=_devices(lanes) if started.lanes else (),
     )
+
+
+def known_devices(state: RunState) -> dict[str, str]:
+    """The UUIDs of the GPUs that a run in a cluster has had so far, by device name. On one machine, numbers say which they
+    are."""
+    started = state.started
+    if started is None or not started.cluster:
+        return {}
+    devices = state.devices if started.lanes else {"": started.device}
+    return {name: device.uuid for name, device in devices.items() if device.uuid}
+
+
+def _require_same_devices(started: e.RunStarted, lanes: Started, state: RunState) -> None:
+    """Raises EnvironmentFailure where a device's name would mean another GPU than its baseline was timed on."""
+    if not started.lanes and not started.cluster:
+        return  # one device of this machine: its name and kind have been compared
+    before = state.devices if started.lanes else {"": started.device}
+    remedy = (
+        "Ray chose another of the cluster's, try again once the former is free"
+        if started.cluster
+        else "set CUDA_VISIBLE_DEVICES so that the GPUs have their numbers back"
+    )
+    for name, facts in lanes.facts.items():
+        device = facts.device
+        if name in before and before[name].uuid != device.uuid:
+            raise EnvironmentFailure(
+                f"{device.lane} was {before[name].uuid} when the run started and is {device.uuid} now: its baseline was timed on "
+                f"the former; {remedy}, or start a new run"
+            )
 
 
 def changed_limits(spec: RunSpec, state: RunState) -> e.BudgetChanged | None:

@@ -38,9 +38,14 @@ _ONE_THREAD = (
 ORACLE_THREADS = "2"
 
 
+def kept_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The part of our surroundings that may reach a lane."""
+    return {name: environment[name] for name in _KEPT if name in environment}
+
+
 def lane_environment(role: str, home: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a lane process. A zygote computes with one thread: it could not fork safely otherwise."""
-    kept = {name: environment[name] for name in _KEPT if name in environment}
+    kept = kept_environment(environment)
     threads = ORACLE_THREADS if role == "oracle" else "1"
     kept.update(dict.fromkeys(_ONE_THREAD, threads))
     kept.update({"HOME": str(home), "TMPDIR": str(home), "TRITON_CACHE_DIR": str(home / "triton")})

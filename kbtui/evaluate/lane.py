@@ -28,6 +28,8 @@ from kbtui.state.records import (
 
 HIDDEN = "hidden"
 """Stage of a verdict on cases that nothing has seen before."""
+LOCAL_CLUSTER = "local"
+"""As an address: a new cluster on this machine, for this process alone."""
 Report = Callable[[str, str], None]
 """`report(stage, text)`: progress for whoever watches."""
 

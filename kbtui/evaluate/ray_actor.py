@@ -1,74 +1,28 @@
-"""A lane on a node of a Ray cluster: the actor that holds it, and what travels between it and the run process.
+"""A lane on a node of a Ray cluster: the actor that holds it.
 
-Everything travels as JSON that msgspec checks on arrival, errors included; Ray pickles bytes and numbers only. The problem comes
-as data, since nodes need not share a file system, and the lane here is the one of a machine by itself: its own oracle, its own
-isolation, its own lock on the device.
+The lane is the one of a machine by itself: its own oracle, its own isolation, its own lock on the device.
 """
 
 from __future__ import annotations
 
-import shutil
+import secrets
 import socket
 import sys
-import tempfile
 import threading
-from pathlib import Path
-from typing import Any, Literal
+from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 
 import kbtui
-from kbtui.errors import EnvironmentFailure, ProblemError
+from kbtui import paths
+from kbtui.errors import EnvironmentFailure, KbtuiError
 from kbtui.evaluate import isolation
-from kbtui.evaluate.lane import Lane, LaneSpec
+from kbtui.evaluate.lane import Lane, LaneFacts, LaneSpec, Report
 from kbtui.evaluate.lanes import open_lane
-from kbtui.problems.importing import problem_digest
-from kbtui.state.records import KernelFacts, Timing
-
-MOST_BYTES = 64 << 20
-"""Of a problem's files. Inputs are made on the node, so that a problem is a few kilobytes."""
-
-
-class Shipment(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem and how its lane is made. `files` are by path within the problem's folder, `digest` what must come of them."""
-
-    name: str
-    files: dict[str, bytes]
-    digest: str
-    device: str
-    target: str
-    seed: int
-    objective: str
-    deadline_s: float
-    compilers: int
-    lanes: int
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a lane's method, with the arguments that it takes."""
-
-    method: Literal["start", "compile", "verify", "confirm", "selftest", "time"]
-    source: str = ""
-    kernels: tuple[KernelFacts, ...] = ()
-    baseline: Timing | None = None
-    baseline_source: str = ""
-    parent: Timing | None = None
-
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the method returned, as JSON, or what it raised."""
-
-    kind: Literal["done", "environment", "problem"]
-    text: str = ""
-    value: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an actor runs."""
-
-    host: str
-    kbtui: str
-    python: str
+from kbtui.evaluate.ray_parcel import unpacked
+from kbtui.evaluate.ray_wire import Node, Reply, Request, Shipment
+from kbtui.evaluate.scratch import SUFFIX, owned, sweep
 
 
 class LaneActor:
@@ -76,38 +30,38 @@ class LaneActor:
 
     def __init__(self, shipment: bytes) -> None:
         isolation.harden_run_process()
-        self._order = msgspec.json.decode(shipment, type=Shipment)
-        self._folder = Path(tempfile.mkdtemp(prefix="kbtui-ray-"))
+        self._shipment = (
+            shipment  # read at the start: another version of kbtui may have other fields, and says so before
+        )
+        self._own = ExitStack()
         self._lane: Lane | None = None
         self._said: dict[int, list[tuple[str, str]]] = {}
         self._lock = threading.Lock()
 
     def node(self) -> bytes:
         """A `Node`."""
-        found = Node(host=socket.gethostname(), kbtui=kbtui.__version__, python=sys.version.split()[0])
-        return msgspec.json.encode(found)
+        return msgspec.json.encode(Node(host=socket.gethostname(), kbtui=kbtui.__version__))
 
     def call(self, number: int, request: bytes) -> bytes:
         """Do what a `Request` asks and return a `Reply`. What is reported on the way is under `number` for `said`."""
         asked = msgspec.json.decode(request, type=Request)
+        reports: list[tuple[str, str]] = []
         with self._lock:
-            self._said[number] = []
+            self._said[number] = reports
         try:
-            value = self._do(asked, lambda stage, text: self._said[number].append((stage, text)))
-            reply = Reply(kind="done", value=msgspec.Raw(msgspec.json.encode(value)))
-        except EnvironmentFailure as failure:
-            reply = Reply(kind="environment", text=str(failure))
-        except ProblemError as error:
-            reply = Reply(kind="problem", text=str(error))
+            value = self._do(asked, lambda stage, text: reports.append((stage, text)))
+            reply = Reply(value=msgspec.Raw(msgspec.json.encode(value)))
+        except KbtuiError as error:
+            reply = Reply(error=type(error).__name__, text=str(error))
         return msgspec.json.encode(reply)
 
-    def said(self, number: int) -> list[tuple[str, str]]:
-        """What was reported by a call since this was last asked."""
+    def said(self, number: int) -> bytes:
+        """What was reported by a call since this was last asked: pairs of stage and text."""
         with self._lock:
             reports = self._said.get(number, [])
-            taken = reports[:]
-            del reports[: len(taken)]
-        return taken
+        taken = reports[:]
+        del reports[: len(taken)]
+        return msgspec.json.encode(taken)
 
     def forget(self, number: int) -> None:
         """The call has been answered and nobody asks for its reports any more."""
@@ -123,9 +77,9 @@ class LaneActor:
         lane, self._lane = self._lane, None
         if lane is not None:
             lane.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._own.close()
 
-    def _do(self, asked: Request, report: Any) -> Any:
+    def _do(self, asked: Request, report: Report) -> Any:
         if asked.method == "start":
             return self._start()
         lane = self._lane
@@ -145,62 +99,22 @@ class LaneActor:
                     asked.source, asked.kernels, asked.baseline, asked.baseline_source, asked.parent, report
                 )
 
-    def _start(self) -> Any:
-        order = self._order
-        problem = unpacked(order, self._folder / "problem")
+    def _start(self) -> LaneFacts:
+        sweep()  # an actor that was killed, or whose run was, left its folder
+        # A short name: Unix sockets in it may have paths of 107 bytes.
+        folder = self._own.enter_context(owned(paths.socket_dir() / f"ray-{secrets.token_hex(4)}{SUFFIX}"))
+        shipment = msgspec.json.decode(self._shipment, type=Shipment)
         spec = LaneSpec(
-            problem=problem,
-            device=order.device,
-            target=order.target,
+            problem=unpacked(shipment, folder / "problem"),
+            device=shipment.device,
+            target=shipment.target,
             python=sys.executable,
-            scratch=self._folder / "lane",
-            seed=order.seed,
-            objective=order.objective,
-            deadline_s=order.deadline_s,
-            compilers=order.compilers,
-            lanes=order.lanes,
+            scratch=folder / "lane",
+            seed=shipment.seed,
+            objective=shipment.objective,
+            deadline_s=shipment.deadline_s,
+            compilers=shipment.compilers,
+            lanes=shipment.lanes,
         )
         self._lane = open_lane(spec)
         return self._lane.start()
-
-
-def packed(folder: Path, spec: LaneSpec, digest: str) -> Shipment:
-    """A problem's folder as data. Raises ProblemError when it is too large to ship, or cannot be read."""
-    files: dict[str, bytes] = {}
-    try:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                files[file.relative_to(folder).as_posix()] = file.read_bytes()
-                if sum(map(len, files.values())) > MOST_BYTES:
-                    raise ProblemError(
-                        f"{folder} holds more than {MOST_BYTES >> 20} MiB: keep only what the problem needs there, "
-                        "so that it can be sent to the cluster's nodes"
-                    )
-    except OSError as error:
-        raise ProblemError(f"{error.filename} cannot be read ({error.strerror}): mend that and try again") from error
-    return Shipment(
-        name=folder.name,
-        files=files,
-        digest=digest,
-        device=spec.device if spec.device == "cpu" else "cuda:0",  # the one GPU that Ray shows to the actor
-        target=spec.target,
-        seed=spec.seed,
-        objective=spec.objective,
-        deadline_s=spec.deadline_s,
-        compilers=spec.compilers,
-        lanes=spec.lanes,
-    )
-
-
-def unpacked(shipment: Shipment, place: Path) -> Path:
-    """Write a problem into `place`, under its name; the folder. Raises EnvironmentFailure when it is not what was sent."""
-    folder = place / shipment.name
-    for name, content in shipment.files.items():
-        file = folder / name
-        if not file.resolve().is_relative_to(folder.resolve()):
-            raise EnvironmentFailure(f"a problem came with a file outside its folder: {name}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    if (found := problem_digest(folder)) != shipment.digest:
-        raise EnvironmentFailure(f"the problem came with digest {found[:12]} where {shipment.digest[:12]} was sent")
-    return folder
